@@ -1,0 +1,153 @@
+"""From a configuration to what the loop and the engines need: configs do not go further down than this."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedmuon_app.algorithms.methods import METHODS, Method
+from fedmuon_app.algorithms.params import Params
+from fedmuon_app.algorithms.server import Server, initial_server
+from fedmuon_app.algorithms.steps import Hyper
+from fedmuon_app.config import Config, build_module
+from fedmuon_app.data import sources
+from fedmuon_app.data.examples import ImageData
+from fedmuon_app.data.partition import partition, partitioner
+from fedmuon_app.errors import InputError
+from fedmuon_app.federation.clients import Clients
+from fedmuon_app.federation.loop import Plan
+from fedmuon_app.problem import Problem
+from fedmuon_app.seeds import integer_seed
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run, built: its clients, its server, its plan."""
+
+    clients: Clients
+    server: Server
+    plan: Plan
+    data: ImageData
+
+    def evaluate(self, X: Params) -> tuple[float, float]:
+        """Test accuracy and loss."""
+        return self.clients.problem.evaluate(X, self.data.test)
+
+    def sizes(self) -> dict[int, int]:
+        """Number of examples by client id."""
+        return {i: len(part) for i, part in enumerate(self.clients.parts)}
+
+
+def build(c: Config) -> Job:
+    """Load the data, deal it out, build the model and the rest.
+
+    Raises:
+        InputError: the data is not there, or does not fit the model, or the device is not there.
+    """
+    torch.set_num_threads(c.engine.threads)
+    device = pick_device(c.device)
+    data = load_data(c)
+    problem = Problem(
+        functools.partial(build_module, c.model), c.seed, device, data.mean, data.std, c.dataset.augment
+    )
+    problem.check(data.test, len(data.classes))
+    method = build_method(c)
+    X0 = problem.X0()
+    make = partitioner(
+        c.partition.name,
+        c.partition.beta,
+        c.partition.classes_per_client,
+        c.partition.shards_per_client,
+        integer_seed(c.seed, "partition"),
+    )
+    labels = data.train.labels.numpy()
+    parts = partition(labels, c.federation.num_clients, make, integer_seed(c.seed, "order of examples"))
+    clients = Clients(
+        method, build_hyper(c, X0), problem, data.train.to(device), parts, c.local.steps, c.local.batch_size
+    )
+    a = c.algorithm
+    plan = Plan(
+        c.seed,
+        c.federation.clients_per_round,
+        c.rounds,
+        c.evaluation.every,
+        a.outer_lr,
+        a.outer_momentum,
+        a.start == "gradient",
+    )
+    return Job(clients, initial_server(method, X0, a.outer_momentum), plan, data)
+
+
+def build_method(c: Config) -> Method:
+    """The row of the table, with ``algorithm.control`` in place of its own where that is set."""
+    method = METHODS[c.algorithm.name]
+    return replace(method, control=c.algorithm.control) if c.algorithm.control else method
+
+
+def build_hyper(c: Config, X0: Params) -> Hyper:
+    """The numbers of the method.
+
+    Raises:
+        InputError: a pattern of ``algorithm.lmo.exclude`` fits no parameter.
+    """
+    a = c.algorithm
+    for pattern in a.lmo.exclude:
+        if not any(fnmatch(w, pattern) for w in X0):
+            raise InputError(f"algorithm.lmo.exclude = {pattern} fits no parameter: there are {', '.join(X0)}")
+    p, q, s = a.lmo.coefficients
+    return Hyper(
+        lr=a.lr,
+        vector_lr=a.lr if a.vector_lr is None else a.vector_lr,
+        alpha=a.alpha,
+        heavy_ball=a.momentum == "heavy_ball",
+        keep_momentum=a.keep_momentum,
+        norm=a.lmo.norm,
+        T=None if a.lmo.exact else a.lmo.steps,
+        coefficients=(p, q, s),
+        scale=a.lmo.scale,
+        exclude=frozenset(w for w in X0 if any(fnmatch(w, pattern) for pattern in a.lmo.exclude)),
+        beta2=a.beta2,
+        eps=a.eps,
+    )
+
+
+def load_data(c: Config) -> ImageData:
+    """The data set that ``dataset`` names."""
+    path = Path(c.dataset.path).expanduser() if c.dataset.path else None
+    if path is not None and not path.is_dir():
+        raise InputError(f"dataset.path = {path} is not there: name a folder that holds the data, or leave the key out")
+    if c.dataset.name == "digits":
+        return sources.digits()
+    if c.dataset.name == "image_folder":
+        return sources.image_folder(path, c.dataset.size, c.dataset.channels, c.dataset.classes, c.seed)
+    return {"fashion_mnist": sources.fashion_mnist, "cifar10": sources.cifar10}[c.dataset.name](path)
+
+
+def pick_device(name: str) -> torch.device:
+    """The torch device of ``device``.
+
+    Raises:
+        InputError: it names a GPU that torch does not see.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InputError(f"device = {name}: torch sees {torch.cuda.device_count()} GPUs here; use cpu or auto")
+    return device
+
+
+def header(c: Config) -> Mapping[str, Any]:
+    """What result.json says of the configuration."""
+    return {
+        "algorithm": c.algorithm.name,
+        "dataset": c.dataset.name,
+        "partition": c.partition.name,
+        "beta": c.partition.beta if c.partition.name == "dirichlet" else None,
+        "seed": c.seed,
+        "engine": c.engine.name,
+    }

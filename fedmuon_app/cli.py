@@ -1,0 +1,72 @@
+"""The ``fedmuon`` command: Hydra in front, an engine behind."""
+
+import itertools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra._internal.utils import get_args_parser
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+
+from fedmuon_app.config import conf_dir, load, register, typed
+from fedmuon_app.engines import ENGINES
+from fedmuon_app.errors import InputError
+from fedmuon_app.federation.loop import NoGoodReplyError
+
+
+def main() -> None:
+    """Check every run that the command line asks for, then let Hydra run them."""
+    args = get_args_parser().parse_args()
+    if not (args.help or args.hydra_help or args.info or args.cfg or args.shell_completion):
+        try:
+            for overrides in runs(args.overrides, args.multirun):
+                load(overrides)
+        except InputError as error:
+            stop(str(error), status=2)
+    register()
+    hydra.main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(run)()
+
+
+def run(node: Any) -> None:
+    """One run of Hydra's, in the folder that Hydra made for it."""
+    try:
+        config = typed(node)
+        folder = Path(config.run_dir or HydraConfig.get().runtime.output_dir).absolute()
+        config.run_dir = str(folder)
+        ENGINES[config.engine.name](config, folder)
+    except InputError as error:
+        stop(str(error), status=2)
+    except NoGoodReplyError as error:
+        stop(str(error), status=1)
+    print(f"results: {folder}")
+
+
+def runs(overrides: list[str], multirun: bool) -> Iterator[list[str]]:
+    """The overrides of each run: one, or with -m every combination of the values that are listed.
+
+    Raises:
+        InputError: an override that cannot be parsed.
+    """
+    if not multirun:
+        yield overrides
+        return
+    try:
+        parsed = OverridesParser.create().parse_overrides(overrides)
+    except HydraException as error:
+        raise InputError(" ".join(str(error).split())) from error
+    choices = [
+        [f"{o.get_key_element()}={value}" for value in o.sweep_string_iterator()] if o.is_sweep_override() else [word]
+        for o, word in zip(parsed, overrides, strict=True)
+    ]
+    for combination in itertools.product(*choices):
+        yield list(combination)
+
+
+def stop(sentence: str, status: int) -> None:
+    """End the program with one sentence on standard error."""
+    print(f"fedmuon: {sentence}", file=sys.stderr)
+    sys.exit(status)

@@ -1,0 +1,79 @@
+"""What values a configuration may have: one list of rules."""
+
+import math
+import re
+from typing import Any
+
+from fedmuon_app.algorithms.lmo import SCALES
+from fedmuon_app.algorithms.methods import METHODS
+from fedmuon_app.config.schema import Config
+from fedmuon_app.data.augment import AUGMENTATIONS
+from fedmuon_app.errors import InputError
+
+ENGINES = ("in_process", "simulation")
+DATASETS = ("digits", "fashion_mnist", "cifar10", "image_folder")
+PARTITIONS = ("dirichlet", "iid", "shard", "pathological")
+
+
+def check(c: Config) -> None:
+    """Refuse values that no run could use.
+
+    Raises:
+        InputError: names the key, its value, and what is allowed.
+    """
+    a = c.algorithm
+    positive, unit = "must be a positive number", "must be at least 1"
+
+    def above_0(x: float) -> bool:
+        return 0 < x < math.inf
+
+    n, S = c.federation.num_clients, c.federation.clients_per_round
+    rules: list[tuple[str, object, bool, str]] = [
+        ("rounds", c.rounds, c.rounds >= 1, unit),
+        ("seed", c.seed, c.seed >= 0, "must not be negative"),
+        ("device", c.device, re.fullmatch(r"auto|cpu|cuda(:\d+)?", c.device) is not None, "must be auto, cpu or cuda"),
+        ("federation.num_clients", n, n >= 1, unit),
+        ("federation.clients_per_round", S, 1 <= S <= n, f"must lie between 1 and federation.num_clients = {n}"),
+        ("federation.round_timeout", c.federation.round_timeout, above_0(c.federation.round_timeout), positive),
+        ("local.steps", c.local.steps, c.local.steps >= 1, unit),
+        ("local.batch_size", c.local.batch_size, c.local.batch_size >= 1, unit),
+        ("evaluation.every", c.evaluation.every, c.evaluation.every >= 1, unit),
+        _one_of("algorithm", a.name, METHODS),
+        ("algorithm.lr", a.lr, above_0(a.lr), positive),
+        ("algorithm.vector_lr", a.vector_lr, a.vector_lr is None or above_0(a.vector_lr), positive + " or null"),
+        ("algorithm.alpha", a.alpha, 0 < a.alpha <= 1, "must lie in (0, 1]"),
+        _one_of("algorithm.momentum", a.momentum, ("ema", "heavy_ball")),
+        _one_of("algorithm.control", a.control, (None, "none", "gradient", "momentum")),
+        _one_of("algorithm.start", a.start, ("zeros", "gradient")),
+        ("algorithm.outer_lr", a.outer_lr, above_0(a.outer_lr), positive),
+        ("algorithm.outer_momentum", a.outer_momentum, 0 <= a.outer_momentum < 1, "must lie in [0, 1)"),
+        ("algorithm.beta2", a.beta2, 0 <= a.beta2 < 1, "must lie in [0, 1)"),
+        ("algorithm.eps", a.eps, above_0(a.eps), positive),
+        _one_of("algorithm.lmo.norm", a.lmo.norm, ("spectral", "euclidean", "max")),
+        ("algorithm.lmo.steps", a.lmo.steps, a.lmo.steps >= 0, "must be at least 0"),
+        ("algorithm.lmo.coefficients", a.lmo.coefficients, len(a.lmo.coefficients) == 3, "must be three numbers"),
+        _one_of("algorithm.lmo.scale", a.lmo.scale, SCALES),
+        _one_of("dataset", c.dataset.name, DATASETS),
+        _one_of("dataset.augment", c.dataset.augment, AUGMENTATIONS),
+        ("dataset.size", c.dataset.size, c.dataset.size >= 1, unit),
+        ("dataset.channels", c.dataset.channels, c.dataset.channels in (1, 3), "must be 1 or 3"),
+        _one_of("partition", c.partition.name, PARTITIONS),
+        ("partition.beta", c.partition.beta, above_0(c.partition.beta), positive),
+        ("partition.classes_per_client", c.partition.classes_per_client, c.partition.classes_per_client >= 1, unit),
+        ("partition.shards_per_client", c.partition.shards_per_client, c.partition.shards_per_client >= 1, unit),
+        _one_of("engine", c.engine.name, ENGINES),
+        ("engine.threads", c.engine.threads, c.engine.threads >= 1, unit),
+        ("engine.cpus_per_client", c.engine.cpus_per_client, c.engine.cpus_per_client >= 1, unit),
+        ("engine.gpus_per_client", c.engine.gpus_per_client, c.engine.gpus_per_client >= 0, "must not be negative"),
+    ]
+    for key, value, holds, rule in rules:
+        if not holds:
+            raise InputError(f"{key} = {value}: {rule}")
+    control = a.control or METHODS[a.name].control
+    if a.start == "gradient" and control == "none":
+        raise InputError(f"algorithm.start = gradient: {a.name} has no control variate to start; leave it at zeros")
+
+
+def _one_of(key: str, value: object, allowed: Any) -> tuple[str, object, bool, str]:
+    names = ", ".join("null" if name is None else name for name in allowed)
+    return key, value, value in allowed, f"must be one of {names}"

@@ -1,0 +1,111 @@
+"""The types of a configuration: which keys there are. The values stand in conf/."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import MISSING
+
+
+@dataclass
+class Lmo:
+    """The oracle of the Muon rows."""
+
+    norm: str = MISSING
+    steps: int = MISSING
+    exact: bool = MISSING
+    coefficients: list[float] = MISSING
+    scale: str = MISSING
+    exclude: list[str] = MISSING
+
+
+@dataclass
+class Algorithm:
+    """A row of METHODS and its numbers."""
+
+    name: str = MISSING
+    lr: float = MISSING
+    vector_lr: float | None = MISSING
+    alpha: float = MISSING
+    momentum: str = MISSING
+    keep_momentum: bool = MISSING
+    control: str | None = MISSING
+    start: str = MISSING
+    outer_lr: float = MISSING
+    outer_momentum: float = MISSING
+    beta2: float = MISSING
+    eps: float = MISSING
+    lmo: Lmo = field(default_factory=Lmo)
+
+
+@dataclass
+class Dataset:
+    """Where the images come from."""
+
+    name: str = MISSING
+    path: str | None = MISSING
+    augment: str = MISSING
+    classes: list[str] | None = MISSING
+    size: int = MISSING
+    channels: int = MISSING
+
+
+@dataclass
+class Partition:
+    """Which client holds which example."""
+
+    name: str = MISSING
+    beta: float = MISSING
+    classes_per_client: int = MISSING
+    shards_per_client: int = MISSING
+
+
+@dataclass
+class Federation:
+    """n, S, and how long a round may take on Flower."""
+
+    num_clients: int = MISSING
+    clients_per_round: int = MISSING
+    round_timeout: float = MISSING
+
+
+@dataclass
+class Local:
+    """K and B."""
+
+    steps: int = MISSING
+    batch_size: int = MISSING
+
+
+@dataclass
+class Evaluation:
+    """How often X is tested."""
+
+    every: int = MISSING
+
+
+@dataclass
+class Engine:
+    """Where the clients train."""
+
+    name: str = MISSING
+    threads: int = MISSING
+    cpus_per_client: int = MISSING
+    gpus_per_client: float = MISSING
+
+
+@dataclass
+class Config:
+    """A run. ``model`` is free: ``_target_`` and the arguments of what it names."""
+
+    rounds: int = MISSING
+    seed: int = MISSING
+    device: str = MISSING
+    run_dir: str | None = MISSING
+    algorithm: Algorithm = field(default_factory=Algorithm)
+    dataset: Dataset = field(default_factory=Dataset)
+    model: dict[str, Any] = field(default_factory=dict)
+    partition: Partition = field(default_factory=Partition)
+    federation: Federation = field(default_factory=Federation)
+    local: Local = field(default_factory=Local)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    engine: Engine = field(default_factory=Engine)

@@ -1,0 +1,59 @@
+"""A run's progress: a bar on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+
+class Progress:
+    """Shows round, accuracy, rounds a second and the time left; call it after each round."""
+
+    def __init__(self, rounds: int, title: str) -> None:
+        """Start at round 0.
+
+        Args:
+            rounds: R.
+            title: what is shown in front.
+        """
+        self._rounds, self._title, self._started = rounds, title, time.monotonic()
+        self._accuracy = ""
+        self._bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+            console=Console(file=sys.stdout),
+            disable=not sys.stdout.isatty(),
+        )
+        self._task = self._bar.add_task(title, total=rounds, note="")
+
+    def __enter__(self) -> "Progress":
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def __call__(self, r: int, line: Mapping[str, Any] | None) -> None:
+        """Round ``r`` is done; ``line`` is its evaluation, if it had one."""
+        speed = r / max(time.monotonic() - self._started, 1e-9)
+        if line is not None:
+            self._accuracy = f"accuracy {line['test_accuracy']:.3f}"
+        self._bar.update(self._task, completed=r, note=f"{self._accuracy}  {speed:.1f} rounds/s")
+        if self._bar.disable and line is not None:
+            left = timedelta(seconds=round((self._rounds - r) / speed))
+            print(
+                f"{self._title}  round {r}/{self._rounds}  {self._accuracy}  test loss {line['test_loss']:.3f}  "
+                f"train loss {line['train_loss']:.3f}  {speed:.1f} rounds/s  {left} left",
+                flush=True,
+            )
