@@ -14,6 +14,7 @@ from hydra.errors import HydraException
 
 from fedmuon_app.config import conf_dir, load, register, typed
 from fedmuon_app.engines import ENGINES
+from fedmuon_app.engines.superlink import FlowerError
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.loop import NoGoodReplyError
 
@@ -40,7 +41,7 @@ def run(node: Any) -> None:
         ENGINES[config.engine.name](config, folder)
     except InputError as error:
         stop(str(error), status=2)
-    except NoGoodReplyError as error:
+    except (NoGoodReplyError, FlowerError) as error:
         stop(str(error), status=1)
     print(f"results: {folder}")
 

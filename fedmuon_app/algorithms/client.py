@@ -45,12 +45,12 @@ class Update:
     """What client i sends.
 
     Attributes:
-        dX: X_i - X.
+        X: X_i, the parameters after the last local step.
         dC: C_i' - C_i; {} without a control.
         loss: mean training loss over the minibatches of the round, each at the X_i it was drawn for.
     """
 
-    dX: Params
+    X: Params
     dC: Params
     loss: float
 
@@ -66,7 +66,7 @@ def initial_state(method: Method, X: Params) -> ClientState:
 def initial_gradient(
     method: Method, hp: Hyper, gradient: Gradient[Batch], X: Params, state: ClientState, batch: Batch
 ) -> tuple[Update, ClientState]:
-    """The theory's start, C_i^(0) = ∇F_i(X^(0); ξ) (Theorem 2), as an update with ΔX = 0.
+    """The theory's start, C_i^(0) = ∇F_i(X^(0); ξ) (Theorem 2), as an update with X_i = X.
 
     Every client does this once before round 1; the server's step on all n updates then gives
     C^(0) = (1/n) Σ C_i^(0). Under momentum control M_i^(0) = C_i^(0), and a heavy ball starts at its
@@ -79,7 +79,7 @@ def initial_gradient(
     _refuse_non_finite(g, step=0)
     C = {w: x / hp.alpha for w, x in g.items()} if _is_big(method, hp) else dict(g)
     M = C if method.control == "momentum" else state.M
-    return Update(zeros(X), minus(C, state.C), float(loss)), replace(state, M=M, C=C, steps=state.steps + 1)
+    return Update(X, minus(C, state.C), float(loss)), replace(state, M=M, C=C, steps=state.steps + 1)
 
 
 @torch.no_grad()
@@ -141,7 +141,7 @@ def local_round(
         "gradient": {w: g / K for w, g in g_sum.items()},
         "momentum": M,
     }[method.control]
-    update = Update(minus(X_i, X), minus(C_next, C_i), float(torch.stack(losses).mean()))
+    update = Update(X_i, minus(C_next, C_i), float(torch.stack(losses).mean()))
     return update, ClientState(M, C_next, v, t, state.steps + K)
 
 

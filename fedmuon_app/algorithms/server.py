@@ -7,7 +7,7 @@ import torch
 
 from fedmuon_app.algorithms.client import Update
 from fedmuon_app.algorithms.methods import Method
-from fedmuon_app.algorithms.params import Params, plus, zeros
+from fedmuon_app.algorithms.params import Params, minus, plus, zeros
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def server_step(
         outer_lr: η_s.
         outer_momentum: μ in [0, 1).
     """
-    delta = _mean(server.X, (u.dX for u in updates), n)
+    delta = _mean(server.X, (minus(u.X, server.X) for u in updates), n)
     C = plus(server.C, _mean(server.C, (u.dC for u in updates), n))
     if not outer_momentum:
         return Server(plus(server.X, delta, outer_lr), C, server.U)

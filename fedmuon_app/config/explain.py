@@ -37,5 +37,6 @@ def _allowed(key: str) -> str:
         if part not in kinds:
             break
         node, _ = kinds[part], where.append(part)
-    names = ", ".join(f.name for f in fields(node)) if is_dataclass(node) else "any"
-    return f"{'.'.join(where) or 'the top level'} has {names}"
+    if not is_dataclass(node):
+        return f"to add it, write +{key}"
+    return f"{'.'.join(where) or 'the top level'} has {', '.join(f.name for f in fields(node))}"

@@ -57,3 +57,7 @@ class Progress:
                 f"train loss {line['train_loss']:.3f}  {speed:.1f} rounds/s  {left} left",
                 flush=True,
             )
+
+    def say(self, text: str) -> None:
+        """A line of its own, above the bar where there is one."""
+        self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)

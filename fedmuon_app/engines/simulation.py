@@ -1,2 +1,109 @@
-"""stub for now"""
-def run(c, folder): ...
+"""Flower's Ray engine: submit the run with its whole configuration, follow its folder, end as it ended."""
+
+import json
+import signal
+import tempfile
+import time
+from pathlib import Path
+from types import FrameType
+
+import tomli_w
+
+from fedmuon_app.build import load_data, pick_device
+from fedmuon_app.config import Config, dump
+from fedmuon_app.engines.progress import Progress
+from fedmuon_app.engines.superlink import FlowerError, SuperLink, stage_app, superlink
+from fedmuon_app.errors import InputError
+from fedmuon_app.federation.runlog import METRICS, RESULT
+
+LOOK = 0.2  # seconds between looks into the run's folder
+ASK = 5.0  # seconds between questions to Flower; each starts a process
+
+
+def run(c: Config, folder: Path) -> None:
+    """Train as ``c`` says on Flower's Ray engine; the ServerApp writes the run's folder.
+
+    Raises:
+        InputError: something the user can mend, before anything starts.
+        FlowerError: the run did not complete.
+    """
+    if pick_device(c.device).type == "cuda" and c.engine.gpus_per_client == 0:
+        raise InputError(
+            "engine.gpus_per_client = 0: clients would train on the CPU although there is a GPU; "
+            "give each a share, e.g. 0.25, or set device=cpu"
+        )
+    load_data(c)  # a missing folder is said here, before a SuperLink starts
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / METRICS).exists():
+        raise InputError(f"run_dir = {folder} holds a run already: choose another folder")
+    signal.signal(signal.SIGTERM, _leave)
+    with (
+        tempfile.TemporaryDirectory(prefix="fedmuon-app-") as staged,
+        superlink(folder / "flower.log") as link,
+        Progress(c.rounds, c.algorithm.name) as progress,
+    ):
+        config = Path(staged) / "run_config.toml"
+        config.write_text(tomli_w.dumps({"resolved": dump(c)}))
+        run_id = link.submit(
+            stage_app(Path(staged) / "app"),
+            config,
+            c.federation.num_clients,
+            c.engine.cpus_per_client,
+            c.engine.gpus_per_client,
+        )
+        follow(link, run_id, folder, progress)
+
+
+def follow(link: SuperLink, run_id: str, folder: Path, progress: Progress) -> None:
+    """Show the evaluations and warnings in the run's folder until the run has ended.
+
+    Raises:
+        FlowerError: it failed, was stopped, or the SuperLink is gone.
+    """
+    metrics, log = Tail(folder / METRICS), Tail(folder / "run.log")
+    asked = time.monotonic()
+    status, details = "running", ""
+    errors: list[str] = []
+    while not status.startswith("finished"):
+        time.sleep(LOOK)
+        if not link.alive():
+            raise FlowerError(f"Flower's SuperLink ended in the middle of the run; see {folder / 'flower.log'}")
+        done = (folder / RESULT).exists() or errors
+        if done or time.monotonic() > asked + ASK:
+            status, details = link.status(run_id)
+            asked = time.monotonic()
+        for line in metrics.lines():
+            evaluation = json.loads(line)
+            progress(evaluation["round"], evaluation)
+        for line in log.lines():
+            level, _, text = line.partition(" ")
+            if level == "WARNING":
+                progress.say(text)
+            elif level == "ERROR":
+                errors.append(text)
+    if status != "finished:completed" or not (folder / RESULT).exists():
+        raise FlowerError(f"the run is {status}: {errors[-1] if errors else details}")
+
+
+class Tail:
+    """The new whole lines of a file that somebody else writes, and that may not be there yet."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._read = file, 0
+
+    def lines(self) -> list[str]:
+        """Those that came since the last call."""
+        if not self._file.exists():
+            return []
+        with self._file.open("rb") as stream:
+            stream.seek(self._read)
+            whole, _, _ = stream.read().rpartition(b"\n")
+        if not whole:
+            return []
+        self._read += len(whole) + 1
+        return whole.decode().splitlines()
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """SIGTERM unwinds like Ctrl-C, so that nothing is left behind."""
+    raise SystemExit(128 + number)

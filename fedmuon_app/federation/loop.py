@@ -82,7 +82,7 @@ def run_rounds(
     """
     n, silent, started = len(clients), 0, time.monotonic()
     if plan.gradient_start:
-        good = _good(0, train_clients(0, clients, server.X, server.C), server, runlog)
+        good = usable(0, train_clients(0, clients, server.X, server.C), server, runlog)
         if len(good) < n:
             raise NoGoodReplyError("algorithm.start = gradient needs every client's gradient before round 1")
         runlog.count(server, asked=n, replied=n)
@@ -90,7 +90,7 @@ def run_rounds(
     for r in range(1, plan.rounds + 1):
         sampled = cohort(plan.seed, r, clients, plan.clients_per_round)
         replies = train_clients(r, sampled, server.X, server.C)
-        good = _good(r, replies, server, runlog)
+        good = usable(r, replies, server, runlog)
         runlog.count(server, asked=len(sampled), replied=len(good))
         silent = 0 if good else silent + 1
         if silent == PATIENCE:
@@ -107,7 +107,7 @@ def run_rounds(
     return server
 
 
-def _good(r: int, replies: Replies, server: Server, runlog: RunLog) -> list[Update]:
+def usable(r: int, replies: Replies, server: Server, runlog: RunLog) -> list[Update]:
     """The usable updates in the order of client ids; the others are warned of and counted."""
     good = []
     for client, reply in sorted(replies.items()):

@@ -19,7 +19,7 @@ Replies = dict[int, Update | Failure]
 
 def fault(update: Update, X: Params, C: Params) -> str | None:
     """Why ``update`` cannot be used with the server's X and C; None when it can."""
-    for name, got, wanted in (("ΔX", update.dX, X), ("ΔC", update.dC, C)):
+    for name, got, wanted in (("X_i", update.X, X), ("ΔC", update.dC, C)):
         if got.keys() != wanted.keys():
             return f"{name} has parameters {sorted(got)}, not {sorted(wanted)}"
         for w, x in wanted.items():

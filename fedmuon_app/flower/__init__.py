@@ -1,0 +1,1 @@
+"""The federation on Flower: the only folder, beside engines/, that knows it."""

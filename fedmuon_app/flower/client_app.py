@@ -1,0 +1,37 @@
+"""The ClientApp: between Flower's messages and the NumPyClient."""
+
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedmuon_app.federation.states import FileStates
+from fedmuon_app.flower.client import MuonClient
+from fedmuon_app.flower.records import sizes_record
+from fedmuon_app.flower.runs import job_of, states_of
+
+app = ClientApp()
+
+
+@app.query()
+def query(message: Message, context: Context) -> Message:
+    """Which clients this node plays: those whose id is its partition id modulo the number of nodes."""
+    node, nodes = (int(context.node_config[key]) for key in ("partition-id", "num-partitions"))
+    sizes = job_of(context).sizes()
+    return Message(sizes_record({i: m for i, m in sizes.items() if i % nodes == node}), reply_to=message)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """One round of the client that the message names."""
+    client = MuonClient(job_of(context).clients, FileStates(states_of(context)))
+    names, call = client.names(), dict(message.content.config_records["call"])
+    X, C = (message.content.array_records[name] for name in ("X", "C"))
+    arrays, m, metrics = client.fit([A[w].numpy().copy() for A in (X, C) if A for w in names], call)
+    X_i, dC = arrays[: len(names)], arrays[len(names) :]  # no dC without a control
+    content = RecordDict(
+        {
+            "X": ArrayRecord(dict(zip(names, map(Array, X_i), strict=True))),
+            "dC": ArrayRecord(dict(zip(names, map(Array, dC), strict=False))),
+            "metrics": MetricRecord({"num-examples": m, **call, **metrics}),
+        }
+    )
+    return Message(content, reply_to=message)

@@ -1,0 +1,68 @@
+"""What goes over Flower's wire, and its names.
+
+A call to a client is {X, C, call: {client, round}}; its reply {X, dC, metrics: {client, round,
+num-examples, train-loss}}. X, C and dC are ArrayRecords with the parameters' names; round 0 asks for the start
+of C_i. A node is asked once, by a query, which clients it plays: {clients: {ids, sizes}}.
+"""
+
+from collections.abc import Mapping
+from typing import cast
+
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+
+from fedmuon_app.algorithms.client import Update
+from fedmuon_app.algorithms.params import Params
+
+
+def to_record(A: Params) -> ArrayRecord:
+    """Named tensors as arrays; on the CPU, in float32 or float64 (Flower cannot send bfloat16)."""
+    return ArrayRecord({w: Array(x.detach().cpu().contiguous().numpy()) for w, x in A.items()})
+
+
+def from_record(record: ArrayRecord) -> dict[str, torch.Tensor]:
+    """The inverse. Pickled arrays are refused by numpy."""
+    return {w: torch.from_numpy(a.numpy().copy()) for w, a in record.items()}
+
+
+def call(X: ArrayRecord, C: ArrayRecord, client: int, round_: int) -> RecordDict:
+    """A call to train."""
+    return RecordDict({"X": X, "C": C, "call": ConfigRecord({"client": client, "round": round_})})
+
+
+def read_reply(reply: Message, client: int, round_: int, like: Params) -> Update:
+    """What ``client`` answered to the call of ``round_``.
+
+    Args:
+        reply: with content.
+        client: whom the call was for.
+        round_: which call it was.
+        like: the server's X, for the device.
+
+    Raises:
+        ValueError: a record is missing or unreadable, or it answers another call.
+    """
+    try:
+        metrics = reply.content.metric_records["metrics"]
+        said = int(cast(float, metrics["client"])), int(cast(float, metrics["round"]))
+        records = [from_record(reply.content.array_records[name]) for name in ("X", "dC")]
+        loss = float(cast(float, metrics["train-loss"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"its reply cannot be read ({type(error).__name__}: {error})") from error
+    if said != (client, round_):
+        raise ValueError(f"it answers for client {said[0]} in round {said[1]}")
+    device = next(iter(like.values())).device
+    X, dC = ({w: x.to(device) for w, x in record.items()} for record in records)
+    return Update(X, dC, loss)
+
+
+def sizes_record(sizes: Mapping[int, int]) -> RecordDict:
+    """The answer to a node's query: number of examples by client id."""
+    return RecordDict({"clients": ConfigRecord({"ids": list(sizes), "sizes": list(sizes.values())})})
+
+
+def read_sizes(reply: Message) -> dict[int, int]:
+    """The inverse."""
+    record = reply.content.config_records["clients"]
+    ids, sizes = cast(list[int], record["ids"]), cast(list[int], record["sizes"])
+    return {int(i): int(m) for i, m in zip(ids, sizes, strict=True)}

@@ -1,0 +1,59 @@
+"""The ServerApp: builds the run, lets the strategy train it, and writes the run's folder."""
+
+import logging
+import shutil
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedmuon_app.build import header
+from fedmuon_app.config import Config, dump
+from fedmuon_app.errors import InputError
+from fedmuon_app.federation.runlog import RunLog
+from fedmuon_app.flower.records import to_record
+from fedmuon_app.flower.runs import configuration, job_of, results_of, states_of
+from fedmuon_app.flower.strategy import FedMuonStrategy
+
+log = logging.getLogger("fedmuon")
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run the whole federation; an exception makes Flower's run a failed one."""
+    config = configuration(context)
+    folder = results_of(config, context)
+    _start_log(folder, config)
+    try:
+        job = job_of(context)
+        runlog = RunLog(folder, header(config), _say)
+        strategy = FedMuonStrategy(job, runlog)
+        strategy.start(grid, to_record(job.server.X), config.rounds, config.federation.round_timeout)
+        runlog.finish(strategy.server.X)
+        log.info("results: %s", folder)
+    except Exception as error:
+        log.error("%s%s", "" if isinstance(error, (InputError, RuntimeError)) else type(error).__name__ + ": ", error)
+        raise
+    finally:
+        shutil.rmtree(states_of(context), ignore_errors=True)  # there in a simulation, on other machines in a deployment
+
+
+def _start_log(folder: Path, config: Config) -> None:
+    """run.log, and .hydra/config.yaml where Hydra has not written it (a bare ``flwr run``)."""
+    (folder / ".hydra").mkdir(parents=True, exist_ok=True)
+    resolved = folder / ".hydra" / "config.yaml"
+    if not resolved.exists():
+        resolved.write_text(dump(config))
+    file = logging.FileHandler(folder / "run.log")
+    file.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    log.addHandler(file)
+    log.addHandler(logging.StreamHandler())
+    log.setLevel(logging.INFO)
+
+
+def _say(r: int, line: object) -> None:
+    """An evaluated round, for ``flwr log``."""
+    if isinstance(line, dict):
+        log.info("round %d: accuracy %.3f, loss %.3f", r, line["test_accuracy"], line["test_loss"])
