@@ -2,14 +2,14 @@
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from fedmuon_app.algorithms.methods import METHODS, Method
+from fedmuon_app.algorithms.methods import METHODS, Control, Method
 from fedmuon_app.algorithms.params import Params
 from fedmuon_app.algorithms.server import Server, initial_server
 from fedmuon_app.algorithms.steps import Hyper
@@ -51,9 +51,7 @@ def build(c: Config) -> Job:
     torch.set_num_threads(c.engine.threads)
     device = pick_device(c.device)
     data = load_data(c)
-    problem = Problem(
-        functools.partial(build_module, c.model), c.seed, device, data.mean, data.std, c.dataset.augment
-    )
+    problem = Problem(functools.partial(build_module, c.model), c.seed, device, data.mean, data.std, c.dataset.augment)
     problem.check(data.test, len(data.classes))
     method = build_method(c)
     X0 = problem.X0()
@@ -85,7 +83,7 @@ def build(c: Config) -> Job:
 def build_method(c: Config) -> Method:
     """The row of the table, with ``algorithm.control`` in place of its own where that is set."""
     method = METHODS[c.algorithm.name]
-    return replace(method, control=c.algorithm.control) if c.algorithm.control else method
+    return replace(method, control=cast(Control, c.algorithm.control)) if c.algorithm.control else method
 
 
 def build_hyper(c: Config, X0: Params) -> Hyper:
@@ -150,4 +148,5 @@ def header(c: Config) -> Mapping[str, Any]:
         "beta": c.partition.beta if c.partition.name == "dirichlet" else None,
         "seed": c.seed,
         "engine": c.engine.name,
+        "config": asdict(c),
     }

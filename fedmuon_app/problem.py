@@ -1,6 +1,6 @@
 """f_i and f: the gradient oracle of a client, and the test loss, of a model on images."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -25,7 +25,13 @@ class Problem:
     """
 
     def __init__(
-        self, build: Builder, seed: int, device: torch.device, mean: list[float], std: list[float], augmentation: str
+        self,
+        build: Builder,
+        seed: int,
+        device: torch.device,
+        mean: Sequence[float],
+        std: Sequence[float],
+        augmentation: str,
     ) -> None:
         """Build the model with weights drawn from ``seed``.
 

@@ -127,10 +127,7 @@ def local_round(
             t += 1
             g_v = plus(minus(g, C_i), C) if method.control == "momentum" else corrected
             v = {w: x.mul(hp.beta2).addcmul(g_v[w], g_v[w], value=1 - hp.beta2) for w, x in v.items()}
-        X_i = {
-            w: x + _step(method, hp, w, G[w], Moments(v[w], t) if uses_adam else None)
-            for w, x in X_i.items()
-        }
+        X_i = {w: x + _step(method, hp, w, G[w], Moments(v[w], t) if uses_adam else None) for w, x in X_i.items()}
         if method.control == "gradient":
             g_sum = plus(g_sum, g)
     if not losses:

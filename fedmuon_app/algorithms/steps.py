@@ -88,5 +88,3 @@ def muon(G: Tensor, moments: Moments | None, hp: Hyper) -> Tensor:
 def is_matrix(name: str, x: Tensor, hp: Hyper) -> bool:
     """Whether parameter ``name`` takes the method's own rule with ``hp.lr`` (else the vectors')."""
     return x.ndim >= 2 and name not in hp.exclude
-
-

@@ -36,7 +36,8 @@ def _allowed(key: str) -> str:
         kinds = {f.name: f.type for f in fields(node)} if is_dataclass(node) else {}
         if part not in kinds:
             break
-        node, _ = kinds[part], where.append(part)
+        node = kinds[part]
+        where.append(part)
     if not is_dataclass(node):
         return f"to add it, write +{key}"
     return f"{'.'.join(where) or 'the top level'} has {', '.join(f.name for f in fields(node))}"

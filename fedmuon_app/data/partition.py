@@ -27,7 +27,7 @@ def partitioner(name: str, beta: float, classes_per_client: int, shards_per_clie
     """
     from flwr_datasets import partitioner as flower
 
-    return {
+    partitioners: dict[str, Partitioner] = {
         "dirichlet": functools.partial(
             flower.DirichletPartitioner, partition_by="label", alpha=beta, min_partition_size=0, seed=seed
         ),
@@ -42,7 +42,8 @@ def partitioner(name: str, beta: float, classes_per_client: int, shards_per_clie
             class_assignment_mode="first-deterministic",
             seed=seed,
         ),
-    }[name]
+    }
+    return partitioners[name]
 
 
 def partition(labels: Indices, n: int, make: Partitioner, seed: int) -> list[Indices]:

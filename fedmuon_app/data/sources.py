@@ -27,8 +27,8 @@ DOWNLOADS = Path.home() / ".cache" / "fedmuon"
 HOLD_OUT = 0.2  # of an image folder that has no test part of its own
 
 DIGIT_CLASSES = [str(i) for i in range(10)]
-FASHION_CLASSES = "top trouser pullover dress coat sandal shirt sneaker bag boot".split()
-CIFAR_CLASSES = "airplane automobile bird cat deer dog frog horse ship truck".split()
+FASHION_CLASSES = ["top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"]
+CIFAR_CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
 
 def digits() -> ImageData:
@@ -103,7 +103,9 @@ def parquet(folder: Path, part: str) -> Examples:
 
     files = sorted(folder.glob(f"{part}-*.parquet"))
     if not files:
-        raise InputError(f"dataset.path = {folder} holds no {part}-*.parquet (Hugging Face's layout of an image data set)")
+        raise InputError(
+            f"dataset.path = {folder} holds no {part}-*.parquet (Hugging Face's layout of an image data set)"
+        )
     images, labels = [], []
     for file in files:
         table = pq.read_table(file)
@@ -171,9 +173,11 @@ def read_folder(path: Path, size: int, channels: int, classes: Sequence[str], mi
         raise InputError(f"{path} holds no class folder: expected some of {', '.join(classes) or 'any name'}")
 
     def resized(image: Image.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        return np.asarray(image.convert("L" if channels == 1 else "RGB").resize((size, size), Image.Resampling.BILINEAR))
+        return np.asarray(
+            image.convert("L" if channels == 1 else "RGB").resize((size, size), Image.Resampling.BILINEAR)
+        )
 
-    class Folder(ImageFolder):
+    class Folder(ImageFolder):  # type: ignore[misc]  # torchvision has no types
         def find_classes(self, directory: str) -> tuple[list[str], dict[str, int]]:
             return present, {name: classes.index(name) for name in present}
 

@@ -73,9 +73,7 @@ class SuperLink:
             FlowerError: it is refused.
         """
         federation = f"num-supernodes={nodes} client-resources-num-cpus={cpus} client-resources-num-gpus={gpus}"
-        answer = self._flwr(
-            "run", str(app), "own", "--run-config", str(run_config), "--federation-config", federation
-        )
+        answer = self._flwr("run", str(app), "own", "--run-config", str(run_config), "--federation-config", federation)
         if not answer.get("success"):
             raise FlowerError(f"Flower refuses the run: {answer.get('error-message', answer)}")
         return str(answer["run-id"])

@@ -1,5 +1,7 @@
 """The ClientApp: between Flower's messages and the NumPyClient."""
 
+from typing import cast
+
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
@@ -23,15 +25,16 @@ def query(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     """One round of the client that the message names."""
     client = MuonClient(job_of(context).clients, FileStates(states_of(context)))
-    names, call = client.names(), dict(message.content.config_records["call"])
+    asked, names = message.content.config_records["call"], client.names()
+    call = {key: int(cast(int, asked[key])) for key in ("client", "round")}
     X, C = (message.content.array_records[name] for name in ("X", "C"))
-    arrays, m, metrics = client.fit([A[w].numpy().copy() for A in (X, C) if A for w in names], call)
+    arrays, m, metrics = client.fit([A[w].numpy().copy() for A in (X, C) if A for w in names], {**call})
     X_i, dC = arrays[: len(names)], arrays[len(names) :]  # no dC without a control
     content = RecordDict(
         {
             "X": ArrayRecord(dict(zip(names, map(Array, X_i), strict=True))),
             "dC": ArrayRecord(dict(zip(names, map(Array, dC), strict=False))),
-            "metrics": MetricRecord({"num-examples": m, **call, **metrics}),
+            "metrics": MetricRecord({"num-examples": m, **call, "train-loss": float(metrics["train-loss"])}),
         }
     )
     return Message(content, reply_to=message)

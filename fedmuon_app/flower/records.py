@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import cast
 
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedmuon_app.algorithms.client import Update
 from fedmuon_app.algorithms.params import Params

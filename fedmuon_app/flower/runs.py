@@ -8,7 +8,6 @@ from flwr.app import Context
 from fedmuon_app.build import Job, build
 from fedmuon_app.config import Config, load, loads, split
 
-
 _jobs: dict[str, Job] = {}
 
 

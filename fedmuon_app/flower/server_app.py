@@ -37,7 +37,9 @@ def main(grid: Grid, context: Context) -> None:
         log.error("%s%s", "" if isinstance(error, (InputError, RuntimeError)) else type(error).__name__ + ": ", error)
         raise
     finally:
-        shutil.rmtree(states_of(context), ignore_errors=True)  # there in a simulation, on other machines in a deployment
+        shutil.rmtree(
+            states_of(context), ignore_errors=True
+        )  # there in a simulation, on other machines in a deployment
 
 
 def _start_log(folder: Path, config: Config) -> None:
