@@ -7,6 +7,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 
 from fedmuon_app.algorithms.methods import METHODS, Control, Method
@@ -16,12 +17,11 @@ from fedmuon_app.algorithms.steps import Hyper
 from fedmuon_app.config import Config, build_module
 from fedmuon_app.data import sources
 from fedmuon_app.data.examples import ImageData
-from fedmuon_app.data.partition import partition, partitioner
+from fedmuon_app.data.partition import Deal, partition
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.clients import Clients
 from fedmuon_app.federation.loop import Plan
 from fedmuon_app.problem import Problem
-from fedmuon_app.seeds import integer_seed
 
 
 @dataclass(frozen=True)
@@ -42,28 +42,31 @@ class Job:
         return {i: len(part) for i, part in enumerate(self.clients.parts)}
 
 
-def build(c: Config) -> Job:
+def build(c: Config, own: Path | None = None) -> Job:
     """Load the data, deal it out, build the model and the rest.
+
+    Args:
+        c: the configuration.
+        own: folder of class folders of a client that brings its own images (``data-path`` of its node):
+            they are its whole data, nothing is dealt, and there is no test set.
 
     Raises:
         InputError: the data is not there, or does not fit the model, or the device is not there.
     """
     torch.set_num_threads(c.engine.threads)
     device = pick_device(c.device)
-    data = load_data(c)
+    data = load_data(c) if own is None else load_own_data(c, own)
     problem = Problem(functools.partial(build_module, c.model), c.seed, device, data.mean, data.std, c.dataset.augment)
     problem.check(data.test, len(data.classes))
     method = build_method(c)
     X0 = problem.X0()
-    make = partitioner(
-        c.partition.name,
-        c.partition.beta,
-        c.partition.classes_per_client,
-        c.partition.shards_per_client,
-        integer_seed(c.seed, "partition"),
-    )
-    labels = data.train.labels.numpy()
-    parts = partition(labels, c.federation.num_clients, make, integer_seed(c.seed, "order of examples"))
+    n = c.federation.num_clients
+    if own is None:
+        parts = partition(
+            data.train.labels.numpy(), n, Deal(**asdict(c.partition)), c.seed, sources.CACHE / "partitions"
+        )
+    else:
+        parts = [np.arange(len(data.train))] * n
     clients = Clients(
         method, build_hyper(c, X0), problem, data.train.to(device), parts, c.local.steps, c.local.batch_size
     )
@@ -123,6 +126,19 @@ def load_data(c: Config) -> ImageData:
     if c.dataset.name == "image_folder":
         return sources.image_folder(path, c.dataset.size, c.dataset.channels, c.dataset.classes, c.seed)
     return {"fashion_mnist": sources.fashion_mnist, "cifar10": sources.cifar10}[c.dataset.name](path)
+
+
+def load_own_data(c: Config, folder: Path) -> ImageData:
+    """The images of one client. Its class folders need not be all of ``dataset.classes``.
+
+    Raises:
+        InputError: the classes are not named, or the folder holds none of them.
+    """
+    if not c.dataset.classes:
+        raise InputError("dataset.classes = null: clients with folders of their own need the names of all classes")
+    size, channels, classes = c.dataset.size, c.dataset.channels, c.dataset.classes
+    examples = sources.read_folder(folder, size, channels, classes, missing_ok=True)
+    return ImageData(examples, examples.at(np.arange(1)), classes, *sources.folder_scale(channels))
 
 
 def pick_device(name: str) -> torch.device:

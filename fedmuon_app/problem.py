@@ -61,7 +61,7 @@ class Problem:
             scores = functional_call(self.model, leaves, (self._pixels(batch.images),))
             loss = F.cross_entropy(scores, batch.labels)
             g = torch.autograd.grad(loss, list(leaves.values()))
-        return loss, dict(zip(leaves, g, strict=True))
+        return loss.detach(), dict(zip(leaves, g, strict=True))
 
     def minibatches(
         self, client: int, examples: Examples, indices: Indices, first: int, K: int, batch_size: int

@@ -1,4 +1,11 @@
 import os
+import tempfile
+
+os.environ |= {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "XDG_CACHE_HOME": tempfile.mkdtemp(prefix="tests-cache-"),  # read at import; this user's own stays as it is
+}
 
 import hypothesis
 import pytest
@@ -8,8 +15,6 @@ from fedmuon_app.data.sources import DEBIAN_FASHION_MNIST
 
 hypothesis.settings.register_profile("tests", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("tests")
-
-os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 @pytest.fixture(autouse=True)

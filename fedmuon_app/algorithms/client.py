@@ -14,7 +14,7 @@ from fedmuon_app.algorithms.steps import Hyper, Moments, adam, is_matrix
 Batch = TypeVar("Batch")
 
 Gradient = Callable[[Params, Batch], tuple[Tensor, Params]]
-"""(X, ξ) ↦ the loss F_i(X; ξ), a scalar, and ∇F_i(X; ξ). It must turn autograd on by itself."""
+"""(X, ξ) ↦ the loss F_i(X; ξ), a scalar without a graph, and ∇F_i(X; ξ). It must turn autograd on by itself."""
 
 
 class NonFiniteError(ArithmeticError):
@@ -118,7 +118,7 @@ def local_round(
     g_sum, losses = zeros(X) if method.control == "gradient" else {}, []
     for k, batch in enumerate(batches):
         loss, g = gradient(X_i, batch)
-        losses.append(loss.detach())
+        losses.append(loss)
         corrected = plus(minus(g, C_i), C) if method.control == "gradient" else g
         M = {w: m.mul(1 - hp.alpha).add(corrected[w], alpha=weight) for w, m in M.items()}  # momentum
         G = plus(minus(M, C_i), C) if method.control == "momentum" else M  # bias correction

@@ -1,59 +1,48 @@
 """Which client holds which example: flwr-datasets' partitioners, on the labels alone."""
 
-import functools
-from collections.abc import Callable
+import hashlib
+import os
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
 from fedmuon_app.data.examples import Indices
 from fedmuon_app.errors import InputError
-
-Partitioner = Callable[[int], Any]
-"""Number of clients to a partitioner of flwr-datasets."""
+from fedmuon_app.seeds import integer_seed
 
 
-def partitioner(name: str, beta: float, classes_per_client: int, shards_per_client: int, seed: int) -> Partitioner:
-    """The partitioner of a name.
+@dataclass(frozen=True)
+class Deal:
+    """How examples are dealt.
 
-    Args:
-        name: ``dirichlet`` (Hsu et al. 2019: each class is dealt by a draw from Dir(β)), ``iid``, ``shard``
-            (McMahan et al. 2017: sorted by label, cut, dealt), or ``pathological`` (each client has so many
-            classes).
+    Attributes:
+        name: ``dirichlet`` (Hsu et al. 2019: each class by a draw from Dir(β)), ``iid``, ``shard`` (McMahan et
+            al. 2017: sorted by label, cut, dealt), or ``pathological`` (each client has so many classes).
         beta: β > 0 of dirichlet; small is heterogeneous. A client may get nothing at all.
         classes_per_client: of pathological.
         shards_per_client: of shard.
-        seed: of the random choices.
     """
-    from flwr_datasets import partitioner as flower
 
-    partitioners: dict[str, Partitioner] = {
-        "dirichlet": functools.partial(
-            flower.DirichletPartitioner, partition_by="label", alpha=beta, min_partition_size=0, seed=seed
-        ),
-        "iid": flower.IidPartitioner,
-        "shard": functools.partial(
-            flower.ShardPartitioner, partition_by="label", num_shards_per_partition=shards_per_client, seed=seed
-        ),
-        "pathological": functools.partial(
-            flower.PathologicalPartitioner,
-            partition_by="label",
-            num_classes_per_partition=classes_per_client,
-            class_assignment_mode="first-deterministic",
-            seed=seed,
-        ),
-    }
-    return partitioners[name]
+    name: str
+    beta: float
+    classes_per_client: int
+    shards_per_client: int
 
 
-def partition(labels: Indices, n: int, make: Partitioner, seed: int) -> list[Indices]:
+def partition(labels: Indices, n: int, deal: Deal, seed: int, cache: Path | None = None) -> list[Indices]:
     """Deal the examples to ``n`` clients.
 
     Args:
         labels: int64[N].
         n: the number of clients.
-        make: from :func:`partitioner`.
-        seed: the order in which examples are dealt.
+        deal: how.
+        seed: of the run.
+        cache: folder in which a partition is kept for the next process that asks for the same one: the
+            partitioner's imports alone take seconds.
 
     Returns:
         For each client the sorted indices of its examples; every example is dealt at most once.
@@ -61,13 +50,45 @@ def partition(labels: Indices, n: int, make: Partitioner, seed: int) -> list[Ind
     Raises:
         InputError: this partitioner cannot deal these labels to n clients.
     """
+    if cache is None:
+        return _dealt(labels, n, deal, seed)
+    key = f"{deal} {n} {seed} {metadata.version('flwr-datasets')} {np.__version__}".encode() + labels.tobytes()
+    file = cache / f"{hashlib.sha256(key).hexdigest()[:32]}.npz"
+    try:
+        with np.load(file) as stored:
+            return np.split(stored["indices"], stored["ends"])
+    except (OSError, KeyError, ValueError, BadZipFile):  # not there, or not whole
+        parts = _dealt(labels, n, deal, seed)
+    cache.mkdir(parents=True, exist_ok=True)
+    new = file.with_suffix(f".{os.getpid()}.npz")
+    np.savez(new, indices=np.concatenate(parts), ends=np.cumsum([len(part) for part in parts])[:-1])
+    os.replace(new, file)
+    return parts
+
+
+def _dealt(labels: Indices, n: int, deal: Deal, seed: int) -> list[Indices]:
     from datasets import Dataset
 
-    order = np.random.default_rng(seed).permutation(len(labels))
-    dealer = make(n)
+    dealer = _partitioner(deal, n, integer_seed(seed, "partition"))
+    order = np.random.default_rng(integer_seed(seed, "order of examples")).permutation(len(labels))
     try:
         dealer.dataset = Dataset.from_dict({"index": order, "label": labels[order]})
         parts = [np.asarray(dealer.load_partition(i)["index"], dtype=np.int64) for i in range(n)]
-    except ValueError as error:
+    except (ValueError, IndexError) as error:
         raise InputError(f"partition: {len(labels)} examples cannot be dealt to {n} clients ({error})") from error
     return [np.sort(part) for part in parts]
+
+
+def _partitioner(deal: Deal, n: int, seed: int) -> Any:
+    from flwr_datasets import partitioner as flower
+
+    if deal.name == "iid":
+        return flower.IidPartitioner(n)
+    by_label = {"num_partitions": n, "partition_by": "label", "seed": seed}
+    if deal.name == "dirichlet":
+        return flower.DirichletPartitioner(alpha=deal.beta, min_partition_size=0, **by_label)
+    if deal.name == "shard":
+        return flower.ShardPartitioner(num_shards_per_partition=deal.shards_per_client, **by_label)
+    return flower.PathologicalPartitioner(
+        num_classes_per_partition=deal.classes_per_client, class_assignment_mode="first-deterministic", **by_label
+    )

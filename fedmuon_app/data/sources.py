@@ -7,6 +7,7 @@ get it.
 import gzip
 import io
 import logging
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ from fedmuon_app.seeds import rng
 log = logging.getLogger("fedmuon")
 
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
-DOWNLOADS = Path.home() / ".cache" / "fedmuon"
+CACHE = (
+    Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fedmuon"
+)  # downloads, and partitions once dealt
 HOLD_OUT = 0.2  # of an image folder that has no test part of its own
 
 DIGIT_CLASSES = [str(i) for i in range(10)]
@@ -147,7 +150,12 @@ def image_folder(path: Path | None, size: int, channels: int, classes: Sequence[
         order = rng(seed, "hold out").permutation(len(whole))
         cut = round(HOLD_OUT * len(whole))
         test, train = whole.at(np.sort(order[:cut])), whole.at(np.sort(order[cut:]))
-    return ImageData(train, test, names, [0.5] * channels, [0.25] * channels)
+    return ImageData(train, test, names, *folder_scale(channels))
+
+
+def folder_scale(channels: int) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation that images of unknown kind are scaled by; the same at every client."""
+    return [0.5] * channels, [0.25] * channels
 
 
 def read_folder(path: Path, size: int, channels: int, classes: Sequence[str], missing_ok: bool = False) -> Examples:
@@ -200,10 +208,10 @@ def _downloaded(source: Callable[..., Any], otherwise: str) -> Iterable[Examples
     """Both parts of a torchvision data set, downloaded once to ~/.cache/fedmuon with its own progress bar."""
     for train in (True, False):
         try:
-            part = source(str(DOWNLOADS), train=train, download=True)
+            part = source(str(CACHE), train=train, download=True)
         except (OSError, RuntimeError) as error:
             raise InputError(
-                f"the data could not be downloaded to {DOWNLOADS} ({error}): connect to the network, or use {otherwise}"
+                f"the data could not be downloaded to {CACHE} ({error}): connect to the network, or use {otherwise}"
             ) from error
         images = part.data.numpy() if isinstance(part.data, Tensor) else part.data
         yield Examples(_channels_first(images), torch.as_tensor(part.targets))

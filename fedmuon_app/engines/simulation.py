@@ -17,7 +17,7 @@ from fedmuon_app.errors import InputError
 from fedmuon_app.federation.runlog import METRICS, RESULT
 
 LOOK = 0.2  # seconds between looks into the run's folder
-ASK = 5.0  # seconds between questions to Flower; each starts a process
+ASK = 20.0  # seconds between questions to Flower; each starts a process of some seconds
 
 
 def run(c: Config, folder: Path) -> None:
@@ -42,16 +42,15 @@ def run(c: Config, folder: Path) -> None:
         superlink(folder / "flower.log") as link,
         Progress(c.rounds, c.algorithm.name) as progress,
     ):
-        config = Path(staged) / "run_config.toml"
-        config.write_text(tomli_w.dumps({"resolved": dump(c)}))
-        run_id = link.submit(
-            stage_app(Path(staged) / "app"),
-            config,
-            c.federation.num_clients,
-            c.engine.cpus_per_client,
-            c.engine.gpus_per_client,
-        )
+        run_id = submit(link, c, stage_app(Path(staged) / "app"))
         follow(link, run_id, folder, progress)
+
+
+def submit(link: SuperLink, c: Config, app: Path) -> str:
+    """Hand the whole configuration to Flower; the run's id. Results go to ``run_dir``."""
+    config = app.parent / "run_config.toml"
+    config.write_text(tomli_w.dumps({"resolved": dump(c)}))
+    return link.submit(app, config, c.federation.num_clients, c.engine.cpus_per_client, c.engine.gpus_per_client)
 
 
 def follow(link: SuperLink, run_id: str, folder: Path, progress: Progress) -> None:
@@ -61,17 +60,18 @@ def follow(link: SuperLink, run_id: str, folder: Path, progress: Progress) -> No
         FlowerError: it failed, was stopped, or the SuperLink is gone.
     """
     metrics, log = Tail(folder / METRICS), Tail(folder / "run.log")
-    asked = time.monotonic()
+    asked, started = time.monotonic(), False
     status, details = "running", ""
     errors: list[str] = []
     while not status.startswith("finished"):
         time.sleep(LOOK)
         if not link.alive():
             raise FlowerError(f"Flower's SuperLink ended in the middle of the run; see {folder / 'flower.log'}")
-        done = (folder / RESULT).exists() or errors
-        if done or time.monotonic() > asked + ASK:
+        running = link.runs_something()
+        if (started and not running) or time.monotonic() > asked + ASK:
             status, details = link.status(run_id)
             asked = time.monotonic()
+        started |= running
         for line in metrics.lines():
             evaluation = json.loads(line)
             progress(evaluation["round"], evaluation)
@@ -82,7 +82,8 @@ def follow(link: SuperLink, run_id: str, folder: Path, progress: Progress) -> No
             elif level == "ERROR":
                 errors.append(text)
     if status != "finished:completed" or not (folder / RESULT).exists():
-        raise FlowerError(f"the run is {status}: {errors[-1] if errors else details}")
+        reason = errors[-1] if errors else f"{details} (see {folder / 'flower.log'})"
+        raise FlowerError(f"the run is {status}: {reason}")
 
 
 class Tail:

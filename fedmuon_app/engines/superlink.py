@@ -17,6 +17,7 @@ import psutil
 
 PACKAGE = Path(__file__).resolve().parents[1]
 STARTUP = 60.0  # seconds
+LONGEST_TMP = 20  # characters: Ray keeps sockets 90 characters below, and 107 is the most for a socket
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -45,7 +46,7 @@ class SuperLink:
         """
         # Flower finds its other programs on the PATH, where those of a virtual environment may not be
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
-        self._env = os.environ | QUIET | {"FLWR_HOME": str(home), "PATH": path}
+        self._env = os.environ | QUIET | {"FLWR_HOME": str(home), "RAY_TMPDIR": str(home), "PATH": path}
         port = _free_port()
         (home / "config.toml").write_text(
             f'[superlink]\ndefault = "own"\n\n[superlink.own]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'
@@ -87,6 +88,14 @@ class SuperLink:
         """Whether its process runs."""
         return self._process.poll() is None
 
+    def runs_something(self) -> bool:
+        """Whether a run's own process is there (asking Flower would start a process each time)."""
+        for process in self._process.children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if any("flwr-simulation" in word for word in process.cmdline()[:3]):
+                    return True
+        return False
+
     def stop(self) -> None:
         """End it and every process below it."""
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -113,7 +122,8 @@ class SuperLink:
 @contextlib.contextmanager
 def superlink(log: Path) -> Iterator[SuperLink]:
     """A SuperLink with a home of its own; both are gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="fedmuon-", ignore_cleanup_errors=True) as home:
+    short = tempfile.gettempdir() if len(tempfile.gettempdir()) <= LONGEST_TMP else "/tmp"
+    with tempfile.TemporaryDirectory(prefix="fedmuon-", dir=short, ignore_cleanup_errors=True) as home:
         link = SuperLink(Path(home), log)
         try:
             yield link

@@ -24,10 +24,11 @@ def configuration(context: Context) -> Config:
 
 
 def job_of(context: Context) -> Job:
-    """The run, built once a process."""
-    key = str(context.run_config)
+    """The run, built once a process; with the node's own images where its configuration names ``data-path``."""
+    own = context.node_config.get("data-path")
+    key = f"{own} {context.run_config}"
     if key not in _jobs:
-        _jobs[key] = build(configuration(context))
+        _jobs[key] = build(configuration(context), Path(str(own)) if own else None)
     return _jobs[key]
 
 

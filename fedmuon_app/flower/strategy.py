@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -21,6 +21,7 @@ from fedmuon_app.flower.records import call, from_record, read_reply, read_sizes
 
 log = logging.getLogger("fedmuon")
 
+CONNECT = 60.0  # seconds that Flower's own loop waits for nodes
 POLL_FIRST, POLL_MOST = 0.002, 0.1  # seconds between looks for replies, doubling in between
 
 
@@ -90,14 +91,15 @@ class FedMuonStrategy(Strategy):
             queries = [Message(RecordDict(), dst_node_id=node, message_type=MessageType.QUERY) for node in new]
             for reply in exchange(grid, queries, timeout):
                 if reply.has_error():
-                    raise InputError(f"a node cannot take part: {reply.error.reason}")
+                    raise InputError(f"a node cannot take part: {own_words(reply.error)}")
                 node = reply.metadata.src_node_id
                 known.add(node)
                 sizes |= read_sizes(reply)
                 self._nodes |= dict.fromkeys(read_sizes(reply), node)
+            missing = sorted(wanted - sizes.keys())
+            if missing and time.monotonic() > deadline:
+                raise InputError(f"clients {missing} have no node after {timeout:.0f} s")
             if not new:
-                if time.monotonic() > deadline:
-                    raise InputError(f"clients {sorted(wanted - sizes.keys())} have no node after {timeout:.0f} s")
                 time.sleep(POLL_MOST)
         self._clients = with_data(sizes, self.job.plan.clients_per_round)
 
@@ -117,7 +119,7 @@ class FedMuonStrategy(Strategy):
             if reply is None:
                 read[client] = Failure("no reply in time")
             elif reply.has_error():
-                read[client] = Failure(reply.error.reason or f"Flower's error code {reply.error.code}")
+                read[client] = Failure(own_words(reply.error))
             else:
                 try:
                     read[client] = read_reply(reply, client, r, self.server.X)
@@ -132,7 +134,7 @@ class FedMuonStrategy(Strategy):
     ) -> Iterable[Message]:
         """X as given and the server's C, for S_r."""
         if not self._clients:
-            self.connect(grid, timeout=0)
+            self.connect(grid, CONNECT)
         plan = self.job.plan
         sampled = cohort(plan.seed, server_round, self._clients, plan.clients_per_round)
         return self._calls(server_round, sampled, arrays, to_record(self.server.C))
@@ -161,6 +163,14 @@ class FedMuonStrategy(Strategy):
         """Log what is about to run."""
         plan, n = self.job.plan, len(self.job.clients.parts)
         log.info("%d rounds, %d of %d clients in each, seed %d", plan.rounds, plan.clients_per_round, n, plan.seed)
+
+
+def own_words(error: Error) -> str:
+    """What went wrong, in one line: Flower and Ray wrap a client's exception in its traceback."""
+    lines = [line.strip() for line in (error.reason or "").splitlines() if line.strip()]
+    if not lines:
+        return f"Flower's error code {error.code}"
+    return lines[-1].removeprefix("Exception ClientAppException occurred. Message: ").removesuffix("'>")
 
 
 def exchange(grid: Grid, messages: Sequence[Message], timeout: float) -> list[Message]:

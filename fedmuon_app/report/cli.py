@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from fedmuon_app.errors import InputError
-from fedmuon_app.report.figure import draw
+from fedmuon_app.report.figure import save
 from fedmuon_app.report.runs import experiments, read_runs
 from fedmuon_app.report.table import markdown, to_csv
 
@@ -25,9 +25,6 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     (out / "table.md").write_text(markdown(found))
     (out / "table.csv").write_text(to_csv(found))
-    figure = draw(found)
-    figure.savefig(out / "accuracy.png", dpi=150)
-    figure.savefig(out / "accuracy.svg", metadata={"Date": None})
     print(markdown(found))
-    for name in ("table.md", "table.csv", "accuracy.png", "accuracy.svg"):
-        print(out / name)
+    for file in (out / "table.md", out / "table.csv", *save(found, out)):
+        print(file)

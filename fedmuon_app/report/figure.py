@@ -1,6 +1,7 @@
 """The figure of a report: test accuracy against the round."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
@@ -15,6 +16,15 @@ COLOURS = dict(zip(METHODS, ("#E69F00", "#F0E442", "#009E73", "#56B4E9", "#0072B
 STYLES = ("-", "--", ":", "-.")
 
 
+def save(experiments: Sequence[Experiment], folder: Path) -> list[Path]:
+    """Write accuracy.png and accuracy.svg; the same runs give the same files."""
+    figure, files = draw(experiments), [folder / "accuracy.png", folder / "accuracy.svg"]
+    with mpl.rc_context({"svg.hashsalt": "fedmuon"}):
+        figure.savefig(files[0], dpi=150)
+        figure.savefig(files[1], metadata={"Date": None})
+    return files
+
+
 def draw(experiments: Sequence[Experiment]) -> Figure:
     """A panel for each data set and partition, a line for each experiment: the mean over its seeds.
 
@@ -22,9 +32,8 @@ def draw(experiments: Sequence[Experiment]) -> Figure:
     """
     panels = sorted({e.panel for e in experiments})
     figure = Figure(figsize=(6.4 * len(panels), 4.4), layout="constrained")
-    with mpl.rc_context({"svg.hashsalt": "fedmuon"}):  # the same runs give the same file
-        for axes, panel in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels, strict=True):
-            _panel(axes, panel, [e for e in experiments if e.panel == panel])
+    for axes, panel in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels, strict=True):
+        _panel(axes, panel, [e for e in experiments if e.panel == panel])
     return figure
 
 

@@ -1,0 +1,33 @@
+# make demo: sets up and runs the main job.  make test: sets up and passes the tests.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+RUNS := demo
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+setup: $(BIN)/.done ## a virtual environment in .venv with the tested versions
+
+$(BIN)/.done: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: setup ## FedMuon (Flower's Ray engine) against LocalMuon on heterogeneous digits
+	rm -rf $(RUNS)
+	$(BIN)/fedmuon algorithm=fedmuon engine=simulation hydra.run.dir=$(RUNS)/fedmuon
+	$(BIN)/fedmuon algorithm=localmuon hydra.run.dir=$(RUNS)/localmuon
+	$(BIN)/fedmuon-report $(RUNS)
+
+test: setup ## the tests
+	$(BIN)/python -m pytest
+
+lint: setup ## ruff, mypy and the layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: help setup demo test lint

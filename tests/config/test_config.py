@@ -1,0 +1,104 @@
+from pathlib import Path
+
+import pytest
+
+from fedmuon_app.algorithms.methods import METHODS
+from fedmuon_app.config import conf_dir, dump, load, loads, split
+from fedmuon_app.config.check import DATASETS, ENGINES, PARTITIONS
+from fedmuon_app.errors import InputError
+
+CHOICES = sorted(path.relative_to(conf_dir()).with_suffix("") for path in conf_dir().rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("choice", [c for c in CHOICES if c.parent != Path()], ids=str)
+def test_every_file_of_conf_composes(choice: Path) -> None:
+    extra = ["model._target_=torch.nn.Identity"] if choice.name == "custom" else []
+    config = load([f"{choice.parent}={choice.name}", *extra])
+    assert loads(dump(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("group", "names"), [("algorithm", METHODS), ("dataset", DATASETS), ("partition", PARTITIONS), ("engine", ENGINES)]
+)
+def test_the_tables_in_code_and_conf_list_the_same_names(group: str, names: tuple[str, ...]) -> None:
+    assert sorted(names) == [c.name for c in CHOICES if str(c.parent) == group]
+    assert {str(getattr(load([f"{group}={name}"]), group).name) for name in names} == set(names)
+
+
+TUNED = {  # appendix of the paper, Fashion-MNIST: (step size, step size of momentum SGD)
+    "fashion_mnist_heterogeneous": {
+        "fedavg": (0.1, None),
+        "fedavg_adam": (0.01, None),
+        "scaffold": (0.1, None),
+        "scaffold_adam": (0.001, None),
+        "localmuon": (0.001, 0.1),
+        "fedmuon": (0.001, 0.01),
+    },
+    "fashion_mnist_homogeneous": {
+        "fedavg": (0.1, None),
+        "fedavg_adam": (0.1, None),
+        "scaffold": (0.1, None),
+        "scaffold_adam": (0.001, None),
+        "localmuon": (0.001, 0.01),
+        "fedmuon": (0.001, 0.01),
+    },
+}
+
+
+@pytest.mark.parametrize("experiment", TUNED)
+def test_the_experiments_hold_the_papers_step_sizes(experiment: str) -> None:
+    for name, sizes in TUNED[experiment].items():
+        c = load([f"experiment={experiment}", f"algorithm={name}"])
+        assert (c.algorithm.lr, c.algorithm.vector_lr) == sizes
+        assert (c.dataset.name, c.partition.beta) == ("fashion_mnist", 0.1 if "hetero" in experiment else 10.0)
+    assert load([f"experiment={experiment}", "algorithm.lr=0.5"]).algorithm.lr == 0.5
+
+
+REFUSED = {
+    "federation.clients_per_round=17": "federation.clients_per_round = 17: must lie between 1 and .* = 16",
+    "federation.clients_per_round=0": "federation.clients_per_round = 0",
+    "partition.beta=0": "partition.beta = 0.0: must be a positive number",
+    "partition.beta=-1": "partition.beta = -1.0",
+    "algorithm.lmo.steps=-1": "algorithm.lmo.steps = -1: must be at least 0",
+    "algorithm.lr=0": "algorithm.lr = 0.0",
+    "algorithm.lr=nan": "algorithm.lr = nan",
+    "algorithm.lr=inf": "algorithm.lr = inf",
+    "algorithm.lr=fast": "algorithm.lr: Value 'fast' .* could not be converted to Float",
+    "algorithm.alpha=0": r"algorithm.alpha = 0.0: must lie in \(0, 1\]",
+    "algorithm=fedprox": "algorithm = fedprox is unknown: choose one of " + ", ".join(sorted(METHODS)),
+    "algorithm.name=fedprox": "algorithm = fedprox: must be one of " + ", ".join(METHODS),
+    "algorithm.momentum=nesterov": "must be one of ema, heavy_ball",
+    "algorithm.lmo.norm=nuclear": "must be one of spectral, euclidean, max",
+    "algorithm.lmo.coefficients=[1,2]": "must be three numbers",
+    "algorithm.outer_momentum=1": r"must lie in \[0, 1\)",
+    "federation.num_clents=3": "federation.num_clents is no key: federation has num_clients, clients_per_round",
+    "algorithm.lmo.stepz=3": "algorithm.lmo.stepz is no key: algorithm.lmo has norm, steps",
+    "sead=3": "sead is no key: the top level has rounds, seed",
+    "model.width=3": r"to add it, write \+model.width",
+    "rounds=2.5": "rounds: Value '2.5'",
+    "rounds=0": "rounds = 0: must be at least 1",
+    "seed=-1": "seed = -1: must not be negative",
+    "seed=0,1": "add -m to run every value",
+    "device=tpu": "device = tpu: must be auto, cpu or cuda",
+    "model=custom": "_target_",
+    "rounds": "rounds",
+}
+
+
+@pytest.mark.parametrize("word", REFUSED)
+def test_bad_input_is_one_sentence(word: str) -> None:
+    with pytest.raises(InputError, match=REFUSED[word]) as caught:
+        load([word])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_gradient_start_needs_a_control() -> None:
+    with pytest.raises(InputError, match="localmuon has no control variate"):
+        load(["algorithm=localmuon", "algorithm.start=gradient"])
+    load(["algorithm=localmuon", "algorithm.start=gradient", "algorithm.control=momentum"])
+
+
+def test_words_are_split_as_a_shell_does() -> None:
+    assert split("algorithm=scaffold run_dir='/a b' seed=1") == ["algorithm=scaffold", "run_dir=/a b", "seed=1"]
+    with pytest.raises(InputError, match="overrides"):
+        split("run_dir='/a")

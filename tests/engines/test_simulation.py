@@ -1,0 +1,121 @@
+"""Flower's Ray engine, with real processes."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fedmuon_app.algorithms.methods import METHODS
+from fedmuon_app.config import load
+from fedmuon_app.engines import in_process
+from fedmuon_app.engines.progress import Progress
+from fedmuon_app.engines.simulation import follow, submit
+from fedmuon_app.engines.superlink import FlowerError, SuperLink, stage_app, superlink
+
+pytestmark = pytest.mark.slow
+
+SMALL = [
+    "rounds=5",
+    "evaluation.every=5",
+    "federation.num_clients=6",
+    "federation.clients_per_round=3",
+    "local.steps=2",
+    "local.batch_size=16",
+]
+
+
+@pytest.fixture(scope="module")
+def flower(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SuperLink, Path]]:
+    folder = tmp_path_factory.mktemp("flower")
+    with superlink(folder / "flower.log") as link:
+        yield link, stage_app(folder / "app")
+
+
+def simulate(flower: tuple[SuperLink, Path], overrides: list[str], folder: Path) -> None:
+    link, app = flower
+    config = load([*overrides, "engine=simulation", f"run_dir={folder}"])
+    with Progress(config.rounds, config.algorithm.name) as progress:
+        follow(link, submit(link, config, app), folder, progress)
+
+
+@pytest.mark.parametrize("algorithm", METHODS)
+def test_it_gives_the_X_and_the_cohorts_of_one_process(
+    algorithm: str, flower: tuple[SuperLink, Path], tmp_path: Path
+) -> None:
+    overrides = [*SMALL, f"algorithm={algorithm}"]
+    in_process.run(load(overrides), tmp_path / "alone")
+    simulate(flower, overrides, tmp_path / "flower")
+    X, Y = (load_file(tmp_path / name / "model.safetensors") for name in ("alone", "flower"))
+    distance = sum(float((X[w] - Y[w]).pow(2).sum()) for w in X) ** 0.5
+    assert distance <= 1e-5 * sum(float(x.pow(2).sum()) for x in X.values()) ** 0.5
+    cohorts = [json.loads((tmp_path / name / "cohorts.json").read_text()) for name in ("alone", "flower")]
+    assert cohorts[0] == cohorts[1]
+    results = [json.loads((tmp_path / name / "result.json").read_text()) for name in ("alone", "flower")]
+    assert results[0].keys() == results[1].keys()
+    assert all(x.isfinite().all() for x in Y.values())
+    assert not all(torch.equal(X[w], torch.zeros_like(X[w])) for w in X)
+
+
+def test_a_run_that_fails_says_what_the_clients_said(flower: tuple[SuperLink, Path], tmp_path: Path) -> None:
+    diverging = [*SMALL, "algorithm=fedavg", "algorithm.lr=1e30", "algorithm.momentum=heavy_ball"]
+    with pytest.raises(
+        FlowerError,
+        match=r"finished:failed: no good reply in 3 rounds in a row: not finite .*the step size is too large",
+    ):
+        simulate(flower, diverging, tmp_path / "run")
+
+
+def test_the_command_leaves_no_process_and_no_temporary_folder(tmp_path: Path) -> None:
+    before = set(Path(tempfile.gettempdir()).glob("fedmuon-*"))
+    mark = f"FEDMUON_TEST_MARK={tmp_path}"
+    run = tmp_path / "run"
+    done = subprocess.run(
+        [sys.executable, "-m", "fedmuon_app", *SMALL, "engine=simulation", f"hydra.run.dir={run}"],
+        env=os.environ | {"FEDMUON_TEST_MARK": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"results: {run}" in done.stdout
+    assert {".hydra", "metrics.jsonl", "result.json", "model.safetensors"} <= {f.name for f in run.iterdir()}
+    assert not [p for p in psutil.process_iter() if mark in environment(p)]
+    assert set(Path(tempfile.gettempdir()).glob("fedmuon-*")) <= before
+
+
+def environment(process: psutil.Process) -> list[str]:
+    try:
+        return [f"{k}={v}" for k, v in process.environ().items()]
+    except psutil.Error:
+        return []
+
+
+def test_flwr_run_by_hand_takes_the_words_of_the_command_line(flower: tuple[SuperLink, Path], tmp_path: Path) -> None:
+    link, app = flower
+    words = " ".join([*SMALL, "algorithm=scaffold", "partition.beta=10", f"run_dir={tmp_path / 'hand'}"])
+    config = tmp_path / "config.toml"
+    config.write_text(f'overrides = "{words}"\n')
+    run_id = link.submit(app, config, nodes=2, cpus=1, gpus=0)  # Flower's default number of nodes
+    with Progress(5, "scaffold") as progress:
+        follow(link, run_id, tmp_path / "hand", progress)
+    in_process.run(load([*SMALL, "algorithm=scaffold", "partition.beta=10"]), tmp_path / "alone")
+    X, Y = (load_file(tmp_path / name / "model.safetensors") for name in ("alone", "hand"))
+    assert all(torch.allclose(X[w], Y[w], atol=1e-6) for w in X)
+    assert (tmp_path / "hand" / ".hydra" / "config.yaml").read_text().startswith("rounds: 5")
+
+
+def test_a_run_that_flower_refuses_says_why(flower: tuple[SuperLink, Path], tmp_path: Path) -> None:
+    link, app = flower
+    config = tmp_path / "config.toml"
+    config.write_text('unknown = "key"\n')
+    with pytest.raises(FlowerError, match=r"refuses|unknown"):
+        link.submit(app, config, nodes=2, cpus=1, gpus=0)

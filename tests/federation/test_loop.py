@@ -1,0 +1,139 @@
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedmuon_app.algorithms.client import Update
+from fedmuon_app.algorithms.methods import METHODS
+from fedmuon_app.algorithms.params import Params, plus
+from fedmuon_app.algorithms.server import Server, initial_server
+from fedmuon_app.errors import InputError
+from fedmuon_app.federation.loop import NoGoodReplyError, Plan, run_rounds, with_data
+from fedmuon_app.federation.replies import Failure, Replies
+from fedmuon_app.federation.runlog import RunLog
+from fedmuon_app.federation.sampling import cohort
+
+X0 = {"w": torch.zeros(2, 2), "b": torch.zeros(2)}
+ONES = {w: torch.ones_like(x) for w, x in X0.items()}
+
+
+def plan(rounds: int = 4, every: int = 2, gradient_start: bool = False) -> Plan:
+    return Plan(0, 2, rounds, every, 1.0, 0.0, gradient_start)
+
+
+def good(X: Params) -> Update:
+    return Update(plus(X, ONES), ONES, 0.5)
+
+
+def start() -> Server:
+    return initial_server(METHODS["fedmuon"], X0)
+
+
+def evaluate(X: Params) -> tuple[float, float]:
+    return float(X["b"][0]), 1.0
+
+
+class Engine:
+    """Answers with ``bad`` for client 1 in the rounds given, else with a good update."""
+
+    def __init__(self, bad: Update | Failure, rounds: Sequence[int], clients: Sequence[int] = (1,)) -> None:
+        self.bad, self.rounds, self.clients = bad, rounds, clients
+
+    def __call__(self, r: int, sampled: Sequence[int], X: Params, C: Params) -> Replies:
+        return {i: self.bad if r in self.rounds and i in self.clients else good(X) for i in reversed(sampled)}
+
+
+def test_a_cohort_is_S_different_clients_and_depends_on_seed_and_round() -> None:
+    clients = [3, 5, 8, 13, 21]
+    draws = {(seed, r): cohort(seed, r, clients, 3) for seed in range(2) for r in range(1, 200)}
+    assert all(len(set(c)) == 3 and set(c) <= set(clients) and c == sorted(c) for c in draws.values())
+    assert cohort(0, 7, clients[::-1], 3) == draws[0, 7]
+    counts = [sum(i in c for c in draws.values()) for i in clients]
+    assert min(counts) > 200  # 239 expected
+    assert [draws[0, r] for r in range(1, 9)] != [draws[1, r] for r in range(1, 9)]
+
+
+def test_rounds_and_their_log(tmp_path: Path) -> None:
+    seen = []
+    runlog = RunLog(tmp_path, {"algorithm": "fedmuon"}, lambda r, line: seen.append((r, line is not None)))
+    server = run_rounds(plan(rounds=5), [0, 1], start(), Engine(good(X0), ()), evaluate, runlog)
+    runlog.finish(server.X)
+    torch.testing.assert_close(server.X["b"], torch.full((2,), 5.0))
+    torch.testing.assert_close(server.C["b"], torch.full((2,), 5.0))
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == [2, 4, 5]
+    assert seen == [(1, False), (2, True), (3, False), (4, True), (5, True)]
+    assert lines[0].keys() == {
+        "round", "test_accuracy", "test_loss", "train_loss", "seconds", "bytes_up", "bytes_down",
+    }  # fmt: skip
+    assert lines[-1]["bytes_up"] == lines[-1]["bytes_down"] == 5 * 2 * 2 * 6 * 4  # rounds, clients, X and C, floats
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert (result["rounds"], result["final_accuracy"], result["best_accuracy"]) == (5, 5.0, 5.0)
+    assert result["versions"]["torch"] == torch.__version__.split("+")[0] or "+" in result["versions"]["torch"]
+
+
+BAD = {
+    "X_i of w has shape": Update({"w": torch.zeros(2, 3), "b": ONES["b"]}, ONES, 0.0),
+    "X_i of b is torch.float64": Update({"w": ONES["w"], "b": ONES["b"].double()}, ONES, 0.0),
+    "X_i is not finite in b": Update({"w": ONES["w"], "b": ONES["b"] * torch.nan}, ONES, 0.0),
+    "ΔC is not finite in w": Update(ONES, {"w": ONES["w"] * torch.inf, "b": ONES["b"]}, 0.0),
+    "ΔC has parameters": Update(ONES, {}, 0.0),
+    "out of memory": Failure("out of memory"),
+}
+
+
+@pytest.mark.parametrize("reason", BAD)
+def test_a_bad_reply_is_dropped_and_named_and_the_others_count(
+    reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    runlog = RunLog(tmp_path, {})
+    server = run_rounds(plan(rounds=2), [0, 1], start(), Engine(BAD[reason], (1,)), evaluate, runlog)
+    runlog.finish(server.X)
+    torch.testing.assert_close(server.X["b"], torch.full((2,), 0.5 + 1.0))  # 1/n, n = 2, for the one reply
+    assert f"round 1: client 1 is dropped: {reason}" in caplog.text
+    assert json.loads((tmp_path / "result.json").read_text())["dropped"] == {"1": 1}
+
+
+def test_two_rounds_without_a_good_reply_leave_X_and_C_and_the_run_goes_on(tmp_path: Path) -> None:
+    engine = Engine(Failure("away"), (1, 2), clients=(0, 1))
+    server = run_rounds(plan(rounds=3), [0, 1], start(), engine, evaluate, RunLog(tmp_path, {}))
+    torch.testing.assert_close(server.X["b"], ONES["b"])
+    torch.testing.assert_close(server.C["b"], ONES["b"])
+
+
+def test_after_three_such_rounds_it_stops_with_the_clients_words(tmp_path: Path) -> None:
+    engine = Engine(Failure("CUDA out of memory"), (2, 3, 4), clients=(0, 1))
+    with pytest.raises(NoGoodReplyError, match="3 rounds in a row: CUDA out of memory"):
+        run_rounds(plan(rounds=9), [0, 1], start(), engine, evaluate, RunLog(tmp_path, {}))
+    assert (tmp_path / "metrics.jsonl").exists()
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_the_gradient_start_asks_everyone_in_round_0(tmp_path: Path) -> None:
+    asked = []
+
+    def engine(r: int, sampled: Sequence[int], X: Params, C: Params) -> Replies:
+        asked.append((r, list(sampled)))
+        return {i: Update(X, ONES, 0.0) for i in sampled}
+
+    server = run_rounds(plan(1, gradient_start=True), [0, 1, 2], start(), engine, evaluate, RunLog(tmp_path, {}))
+    assert asked[0] == (0, [0, 1, 2])
+    assert len(asked[1][1]) == 2
+    torch.testing.assert_close(server.C["b"], ONES["b"] + 2 / 3)
+
+
+def test_clients_without_data_are_left_out_with_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    assert with_data({0: 5, 1: 0, 2: 7}, S=2) == [0, 2]
+    assert "client 1; n = 2" in caplog.text
+    with pytest.raises(InputError, match=r"clients_per_round = 3: only 2"):
+        with_data({0: 5, 1: 0, 2: 7}, S=3)
+
+
+def test_a_folder_that_holds_a_run_is_not_written_again(tmp_path: Path) -> None:
+    RunLog(tmp_path, {})
+    (tmp_path / "metrics.jsonl").write_text("kept")
+    with pytest.raises(InputError, match="holds a run already"):
+        RunLog(tmp_path, {})
+    assert (tmp_path / "metrics.jsonl").read_text() == "kept"

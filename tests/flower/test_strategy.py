@@ -1,0 +1,170 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord
+from flwr.serverapp.strategy import Strategy
+from PIL import Image
+from safetensors.torch import load_file
+
+from fedmuon_app.build import build
+from fedmuon_app.config import Config, dump, load
+from fedmuon_app.engines import in_process
+from fedmuon_app.errors import InputError
+from fedmuon_app.federation.loop import NoGoodReplyError
+from fedmuon_app.federation.runlog import RunLog
+from fedmuon_app.flower.records import to_record
+from fedmuon_app.flower.strategy import FedMuonStrategy
+from tests.flower.fake_grid import FakeGrid, Tamper
+
+SMALL = [
+    "federation.num_clients=4",
+    "federation.clients_per_round=2",
+    "local.steps=2",
+    "local.batch_size=16",
+    "rounds=3",
+    "evaluation.every=3",
+]
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flwr"))
+
+
+def config(*overrides: str) -> Config:
+    return load([*SMALL, *overrides])
+
+
+def grid_of(c: Config, nodes: int = 4, tamper: Tamper = lambda call, reply: reply) -> FakeGrid:
+    return FakeGrid(nodes, {"resolved": dump(c)}, tamper)
+
+
+def train(c: Config, grid: FakeGrid, folder: Path, timeout: float = 0.2) -> FedMuonStrategy:
+    strategy = FedMuonStrategy(build(c), RunLog(folder, {}))
+    strategy.start(grid, to_record(strategy.job.server.X), c.rounds, timeout)
+    return strategy
+
+
+@pytest.mark.parametrize("nodes", [4, 2, 1, 7])
+@pytest.mark.parametrize("start", ["zeros", "gradient"])
+def test_however_many_nodes_there_are_X_is_that_of_one_process(nodes: int, start: str, tmp_path: Path) -> None:
+    c = config(f"algorithm.start={start}")
+    in_process.run(c, tmp_path / "alone")
+    strategy = train(c, grid_of(c, nodes), tmp_path / "flower")
+    expected = load_file(tmp_path / "alone" / "model.safetensors")
+    assert all(torch.equal(strategy.server.X[w], x) for w, x in expected.items())
+
+
+def test_flowers_own_loop_drives_the_hooks_to_the_same_X(tmp_path: Path) -> None:
+    c = config("algorithm=muloco")
+    ours = train(c, grid_of(c), tmp_path / "ours")
+    theirs = FedMuonStrategy(build(c), RunLog(tmp_path / "theirs", {}))
+    for folder in (tmp_path / "flwr").rglob("*.safetensors"):
+        folder.unlink()
+    result = Strategy.start(theirs, grid_of(c), to_record(theirs.job.server.X), num_rounds=3)
+    assert all(torch.equal(theirs.server.X[w], x) for w, x in ours.server.X.items())
+    assert list(result.arrays) == list(ours.server.X)
+
+
+def replace_array(record: str, make: Callable[[np.ndarray], np.ndarray]) -> Callable[[Message], Message]:
+    def change(reply: Message) -> Message:
+        arrays = {w: a.numpy() for w, a in reply.content.array_records[record].items()}
+        arrays["fc3.weight"] = make(arrays["fc3.weight"].copy())
+        reply.content[record] = ArrayRecord({w: Array(a) for w, a in arrays.items()})
+        return reply
+
+    return change
+
+
+def no_record(reply: Message) -> Message:
+    del reply.content["dC"]
+    return reply
+
+
+def another_client(reply: Message) -> Message:
+    metrics = reply.content.metric_records["metrics"]
+    reply.content["metrics"] = MetricRecord({**metrics, "client": int(metrics["client"]) + 1})  # type: ignore[arg-type]
+    return reply
+
+
+BAD: dict[str, Callable[[Message], Message | None]] = {
+    "X_i of fc3.weight has shape": replace_array("X", lambda x: x[:3]),
+    "X_i of fc3.weight is torch.float64": replace_array("X", lambda x: x.astype(np.float64)),
+    "ΔC is not finite in fc3.weight": replace_array("dC", lambda x: x * np.nan),
+    "its reply cannot be read": no_record,
+    "it answers for client": another_client,
+    "no reply in time": lambda reply: None,
+}
+
+
+@pytest.mark.parametrize("reason", BAD)
+def test_a_bad_reply_is_dropped_with_the_client_and_the_reason(
+    reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    c = config("rounds=1")
+    spoilt = []
+
+    def tamper(call: Message, reply: Message) -> Message | None:
+        if spoilt:
+            return reply
+        spoilt.append(int(call.content.config_records["call"]["client"]))  # type: ignore[arg-type]
+        return BAD[reason](reply)
+
+    strategy = train(c, grid_of(c, tamper=tamper), tmp_path / "run")
+    assert f"client {spoilt[0]} is dropped: {reason}" in caplog.text
+    assert strategy.server.C["fc3.weight"].isfinite().all()
+    assert strategy.server.C["fc3.weight"].abs().sum() > 0  # the other client counted
+
+
+def test_error_replies_stop_the_run_with_their_own_text(tmp_path: Path) -> None:
+    c = config()
+    failing = grid_of(c, tamper=lambda call, _: Message(Error(code=2, reason="disk full"), reply_to=call))
+    with pytest.raises(NoGoodReplyError, match="disk full"):
+        train(c, failing, tmp_path / "run")
+
+
+def test_a_client_that_diverges_keeps_its_state(tmp_path: Path) -> None:
+    c = config("algorithm=fedavg", "algorithm.lr=1e30", "algorithm.momentum=heavy_ball")
+    grid = grid_of(c)
+    with pytest.raises(Exception, match="not finite at local step"):
+        train(c, grid, tmp_path / "run")
+    assert not list((tmp_path / "flwr").rglob("*.safetensors"))
+
+
+def test_clients_without_a_node_are_named(tmp_path: Path) -> None:
+    c = config()
+    grid = grid_of(c, nodes=4)
+    del grid.contexts[next(iter(grid.contexts))]
+    with pytest.raises(InputError, match=r"clients \[0\] have no node"):
+        train(c, grid, tmp_path / "run")
+
+
+def test_a_run_writes_its_evaluations(tmp_path: Path) -> None:
+    c = config("algorithm=fedavg")
+    train(c, grid_of(c), tmp_path / "run")
+    (line,) = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    size = sum(x.numel() for x in build(c).server.X.values())
+    assert line["bytes_up"] == 3 * 2 * 4 * size  # no C for FedAvg
+
+
+def test_a_node_with_a_folder_of_its_own_trains_on_that(tmp_path: Path) -> None:
+    for node, (name, count) in enumerate((("cat", 5), ("dog", 3))):
+        for folder in (tmp_path / f"node{node}" / name, tmp_path / "server" / name):
+            folder.mkdir(parents=True)
+            for i in range(count):
+                Image.fromarray(np.full((28, 28), 40 * i, dtype=np.uint8)).save(folder / f"{i}.png")
+    c = config(
+        "dataset=image_folder", "dataset.classes=[cat,dog]", "model.num_classes=2", "federation.num_clients=2",
+        f"dataset.path={tmp_path / 'server'}", "algorithm.lmo.exact=true",
+    )  # fmt: skip
+    grid = grid_of(c, nodes=2)
+    for context in grid.contexts.values():
+        context.node_config["data-path"] = str(tmp_path / f"node{context.node_config['partition-id']}")
+    asked = []
+    grid.tamper = lambda call, reply: asked.append(reply.content.metric_records["metrics"]["num-examples"]) or reply
+    train(c, grid, tmp_path / "run")
+    assert asked == [5, 3] * 3

@@ -1,0 +1,64 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedmuon_app.build import build, build_hyper, build_method, pick_device
+from fedmuon_app.config import load
+from fedmuon_app.errors import InputError
+
+X0 = {"conv1.weight": torch.zeros(2, 2), "fc.weight": torch.zeros(2, 2), "fc.bias": torch.zeros(2)}
+
+
+def test_a_step_size_of_vectors_that_is_not_given_is_that_of_matrices() -> None:
+    hp = build_hyper(load(["algorithm=fedavg"]), X0)
+    assert hp.vector_lr == hp.lr == 0.1
+
+
+def test_the_numbers_of_the_oracle() -> None:
+    hp = build_hyper(load(["algorithm.lmo.exact=true", "algorithm.momentum=heavy_ball"]), X0)
+    assert hp.T is None
+    assert hp.heavy_ball
+    assert build_hyper(load([]), X0).coefficients == (15 / 8, -5 / 4, 3 / 8)
+    assert build_hyper(load(["algorithm.lmo.steps=0"]), X0).T == 0
+
+
+def test_patterns_leave_matrices_out() -> None:
+    assert build_hyper(load(["algorithm.lmo.exclude=[conv*]"]), X0).exclude == {"conv1.weight"}
+    with pytest.raises(InputError, match=r"exclude = head fits no parameter: there are conv1\.weight"):
+        build_hyper(load(["algorithm.lmo.exclude=[head]"]), X0)
+
+
+def test_the_control_can_be_replaced() -> None:
+    assert build_method(load(["algorithm=scaffold", "algorithm.control=momentum"])).control == "momentum"
+    assert build_method(load(["algorithm=fedmuon", "algorithm.control=none"])).control == "none"
+    assert build_method(load(["algorithm=scaffold"])).control == "gradient"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    assert pick_device("auto").type == "cpu"
+    with pytest.raises(InputError, match="device = cuda: torch sees 0 GPUs"):
+        pick_device("cuda")
+
+
+def test_a_data_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    for dataset in ("fashion_mnist", "cifar10", "image_folder"):
+        with pytest.raises(InputError, match="is not there: name a folder that holds the data"):
+            build(load([f"dataset={dataset}", f"dataset.path={tmp_path / 'nowhere'}"]))
+
+
+def test_any_torch_module_trains_by_its_name() -> None:
+    model = ["model=custom", "model._target_=torchvision.models.squeezenet1_1", "+model.num_classes=10"]
+    with pytest.raises(InputError, match="SqueezeNet cannot take images of 1×28×28"):
+        build(load(model))
+    with pytest.raises(InputError, match=r"model\._target_ = no\.such\.Thing cannot be built"):
+        build(load(["model=custom", "model._target_=no.such.Thing"]))
+    with pytest.raises(InputError, match="unexpected keyword argument 'depth'"):
+        build(load(["+model.depth=3"]))
+
+
+def test_every_client_has_its_share() -> None:
+    job = build(load(["federation.num_clients=5", "federation.clients_per_round=2", "partition=iid"]))
+    assert sum(job.sizes().values()) == len(job.clients.examples)
+    assert max(job.sizes().values()) - min(job.sizes().values()) <= 1

@@ -1,0 +1,75 @@
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedmuon_app import cli
+
+SMALL = ["rounds=2", "evaluation.every=1", "local.steps=1", "local.batch_size=8"]
+
+
+@pytest.fixture
+def fedmuon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # noqa: ANN201
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> None:
+        monkeypatch.setattr(sys, "argv", ["fedmuon", *words])
+        cli.main()
+
+    return run
+
+
+def refused(fedmuon, capsys: pytest.CaptureFixture[str], *words: str) -> str:  # noqa: ANN001
+    with pytest.raises(SystemExit) as stop:
+        fedmuon(*words)
+    assert stop.value.code in (1, 2)
+    out, err = capsys.readouterr()
+    assert "round" not in out  # before any training
+    (line,) = err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("federation.clients_per_round=17", "federation.clients_per_round = 17"),
+        ("partition.beta=0", "partition.beta = 0"),
+        ("algorithm.lmo.steps=-1", "algorithm.lmo.steps = -1"),
+        ("algorithm.lr=0", "algorithm.lr = 0"),
+        ("algorithm=fedprox", "fedavg, fedavg_adam, fedmuon, localmuon, muloco, scaffold, scaffold_adam"),
+        ("sead=1", "sead is no key"),
+        ("dataset.path=/nowhere", "dataset.path = /nowhere is not there"),
+        ("device=cuda:99", "device = cuda:99: torch sees"),
+        ("dataset=image_folder", "dataset.path = None is not a folder"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_a_status(fedmuon, capsys, word: str, said: str) -> None:  # noqa: ANN001
+    assert said in refused(fedmuon, capsys, *SMALL, word)
+
+
+def test_a_bad_value_in_a_sweep_stops_it_before_its_first_run(fedmuon, capsys, tmp_path: Path) -> None:  # noqa: ANN001
+    assert "algorithm.lr = -1.0" in refused(fedmuon, capsys, "-m", *SMALL, "algorithm.lr=0.1,-1")
+    assert not list(tmp_path.rglob("metrics.jsonl"))
+
+
+def test_a_run_and_its_folder(fedmuon, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: ANN001
+    fedmuon(*SMALL, "hydra.run.dir=here")
+    assert f"results: {tmp_path / 'here'}" in capsys.readouterr().out
+    assert {".hydra", "metrics.jsonl", "result.json", "model.safetensors"} <= {
+        entry.name for entry in (tmp_path / "here").iterdir()
+    }
+
+
+def test_a_sweep_has_a_folder_a_run(fedmuon, tmp_path: Path) -> None:  # noqa: ANN001
+    fedmuon("-m", *SMALL, "algorithm=fedmuon,localmuon", "seed=0,1", "hydra.sweep.dir=sweep")
+    results = [json.loads(file.read_text()) for file in sorted((tmp_path / "sweep").rglob("result.json"))]
+    assert [(r["algorithm"], r["seed"]) for r in results] == [
+        ("fedmuon", 0), ("fedmuon", 1), ("localmuon", 0), ("localmuon", 1),
+    ]  # fmt: skip
+
+
+def test_the_runs_of_a_sweep() -> None:
+    assert list(cli.runs(["seed=0,1", "rounds=3"], multirun=True)) == [["seed=0", "rounds=3"], ["seed=1", "rounds=3"]]
+    assert list(cli.runs(["seed=0"], multirun=False)) == [["seed=0"]]
+    assert len(list(cli.runs(["seed=range(3)", "algorithm=fedavg,scaffold"], multirun=True))) == 6

@@ -1,0 +1,108 @@
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedmuon_app.data import sources
+from fedmuon_app.data.examples import Examples
+from fedmuon_app.errors import InputError
+from fedmuon_app.models.lenet import LeNet
+from fedmuon_app.problem import Builder, Problem
+
+DATA = sources.digits()
+
+
+def problem(build: Builder = LeNet, seed: int = 0) -> Problem:
+    return Problem(build, seed, torch.device("cpu"), DATA.mean, DATA.std, "none")
+
+
+class Small(nn.Module):
+    def __init__(self, middle: nn.Module, classes: int = 10) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(784, 8), middle, nn.Linear(8, classes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.layers(x)
+        return result
+
+
+def test_the_gradient_is_autograds_and_the_weights_stay() -> None:
+    p = problem()
+    X, batch = p.X0(), DATA.train.at(np.arange(32))
+    loss, g = p.gradient(X, batch)
+    model = LeNet()
+    model.load_state_dict(X)
+    pixels = (batch.images / 255 - DATA.mean[0]) / DATA.std[0]
+    expected = F.cross_entropy(model(pixels), batch.labels)
+    expected.backward()
+    torch.testing.assert_close(loss, expected)
+    for w, weight in model.named_parameters():
+        torch.testing.assert_close(g[w], weight.grad, atol=1e-6, rtol=1e-4)
+        assert not X[w].requires_grad
+
+
+def test_the_test_covers_all_examples() -> None:
+    p = problem()
+    X = p.X0()
+    whole, parts = p.evaluate(X, DATA.test, batch_size=1000), p.evaluate(X, DATA.test, batch_size=7)
+    assert whole == pytest.approx(parts)
+    model = LeNet()
+    model.load_state_dict(X)
+    scores = model((DATA.test.images / 255 - DATA.mean[0]) / DATA.std[0])
+    assert whole[0] == pytest.approx((scores.argmax(1) == DATA.test.labels).float().mean().item())
+    assert whole[1] == pytest.approx(F.cross_entropy(scores, DATA.test.labels).item(), rel=1e-5)
+
+
+def test_the_seed_decides_the_weights_and_no_other_draw_changes() -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    first, again, other = (problem(seed=s).X0()["fc1.weight"] for s in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_dropout_is_decided_by_seed_client_and_step() -> None:
+    p = problem(lambda: Small(nn.Dropout(0.5)))
+    X, indices = p.X0(), np.arange(64)
+
+    def losses(client: int, first: int) -> list[float]:
+        return [float(p.gradient(X, b)[0]) for b in p.minibatches(client, DATA.train, indices, first, 2, 64)]
+
+    one = losses(0, 0)
+    torch.rand(3)
+    assert losses(0, 0) == one
+    assert losses(0, 1)[0] == one[1]
+    assert losses(1, 0) != one
+
+
+def test_a_model_whose_buffers_change_is_refused() -> None:
+    with pytest.raises(InputError, match=r"running_mean.*GroupNorm or LayerNorm in place of BatchNorm"):
+        problem(lambda: Small(nn.BatchNorm1d(8))).check(DATA.test, 10)
+
+
+def test_constant_buffers_are_fine() -> None:
+    middle = nn.ReLU()
+    middle.register_buffer("constant", torch.ones(3))
+    problem(lambda: Small(middle)).check(DATA.test, 10)
+
+
+def test_a_wrong_number_of_classes_is_refused() -> None:
+    with pytest.raises(InputError, match=r"model\.num_classes=10"):
+        problem(lambda: Small(nn.ReLU(), classes=7)).check(DATA.test, 10)
+
+
+def test_images_that_do_not_fit_are_refused() -> None:
+    colour = Examples(DATA.test.images.expand(-1, 3, -1, -1), DATA.test.labels)
+    with pytest.raises(InputError, match="cannot take images of 3×28×28"):
+        problem().check(colour, 10)
+
+
+@pytest.mark.gpu
+def test_the_gradient_on_a_gpu_is_the_cpus() -> None:
+    X, batch = problem().X0(), DATA.train.at(np.arange(32))
+    gpu = Problem(LeNet, 0, torch.device("cuda"), DATA.mean, DATA.std, "none")
+    _, g = gpu.gradient({w: x.cuda() for w, x in X.items()}, batch.to(torch.device("cuda")))
+    for w, x in problem().gradient(X, batch)[1].items():
+        torch.testing.assert_close(g[w].cpu(), x, atol=1e-4, rtol=1e-3)
