@@ -111,8 +111,7 @@ def local_round(
         ValueError: no minibatch.
     """
     uses_adam, C_i = _uses_adam(method), state.C
-    kept = hp.keep_momentum
-    M, v, t = (state.M, state.v, state.t) if kept else (zeros(state.M), zeros(state.v), 0)
+    M, v, t = (state.M, state.v, state.t) if hp.keep_momentum else (zeros(state.M), zeros(state.v), 0)
     weight = 1.0 if hp.heavy_ball else hp.alpha
     X_i: Params = X
     g_sum, losses = zeros(X) if method.control == "gradient" else {}, []

@@ -9,11 +9,12 @@ from types import FrameType
 
 import tomli_w
 
-from fedmuon_app.build import load_data, pick_device
+from fedmuon_app.build import build, pick_device
 from fedmuon_app.config import Config, dump
 from fedmuon_app.engines.progress import Progress
 from fedmuon_app.engines.superlink import FlowerError, SuperLink, stage_app, superlink
 from fedmuon_app.errors import InputError
+from fedmuon_app.federation.loop import with_data
 from fedmuon_app.federation.runlog import METRICS, RESULT
 
 LOOK = 0.2  # seconds between looks into the run's folder
@@ -32,7 +33,9 @@ def run(c: Config, folder: Path) -> None:
             "engine.gpus_per_client = 0: clients would train on the CPU although there is a GPU; "
             "give each a share, e.g. 0.25, or set device=cpu"
         )
-    load_data(c)  # a missing folder is said here, before a SuperLink starts
+    job = build(c)  # what does not fit is said here, before a SuperLink starts
+    with_data(job.sizes(), job.plan.clients_per_round)
+    del job
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / METRICS).exists():
         raise InputError(f"run_dir = {folder} holds a run already: choose another folder")

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
+import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -43,8 +44,14 @@ class FileStates:
     gradients tell of the data.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, device: torch.device) -> None:
+        """Make the folder if needed.
+
+        Args:
+            folder: of the files.
+            device: where loaded tensors go.
+        """
+        self._folder, self._device = folder, str(device)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def load(self, client: int) -> ClientState | None:
@@ -53,7 +60,7 @@ class FileStates:
         if not file.exists():
             return None
         parts: dict[str, dict[str, Tensor]] = {"M": {}, "C": {}, "v": {}}
-        with safe_open(file, framework="pt") as stored:
+        with safe_open(file, framework="pt", device=self._device) as stored:
             counts = stored.metadata()
             for key in stored.keys():  # noqa: SIM118 - safe_open is no mapping
                 part, name = key.split("/", 1)

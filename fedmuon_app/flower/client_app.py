@@ -24,7 +24,8 @@ def query(message: Message, context: Context) -> Message:
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """One round of the client that the message names."""
-    client = MuonClient(job_of(context).clients, FileStates(states_of(context)))
+    clients = job_of(context).clients
+    client = MuonClient(clients, FileStates(states_of(context), clients.problem.device))
     asked, names = message.content.config_records["call"], client.names()
     call = {key: int(cast(int, asked[key])) for key in ("client", "round")}
     X, C = (message.content.array_records[name] for name in ("X", "C"))

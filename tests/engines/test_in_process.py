@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
 from fedmuon_app.algorithms.methods import METHODS
 from fedmuon_app.config import load
@@ -42,3 +43,13 @@ def test_divergence_ends_the_run_with_the_reason(tmp_path: Path) -> None:
 def test_fedmuon_learns_the_digits_of_heterogeneous_clients(tmp_path: Path) -> None:
     in_process.run(load(["rounds=60", "evaluation.every=60"]), tmp_path)
     assert json.loads((tmp_path / "result.json").read_text())["final_accuracy"] > 0.7
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("algorithm", METHODS)
+def test_a_gpu_gives_the_cpus_X_up_to_rounding(algorithm: str, tmp_path: Path) -> None:
+    for device in ("cpu", "cuda"):
+        in_process.run(load([*SMALL, f"algorithm={algorithm}", f"device={device}"]), tmp_path / device)
+    X, Y = (load_file(tmp_path / device / "model.safetensors") for device in ("cpu", "cuda"))
+    for w, x in X.items():
+        assert (Y[w] - x).norm() < 1e-2 * x.norm()

@@ -8,6 +8,9 @@ from fedmuon_app.algorithms.client import ClientState
 from fedmuon_app.federation.states import ClientStates, FileStates, MemoryStates
 
 
+CPU = torch.device("cpu")
+
+
 def state(shared: bool) -> ClientState:
     M = {"b.weight": torch.randn(2, 3), "a": torch.randn(()), "c": torch.randn(4).double()}
     return ClientState(M, M if shared else {w: x + 1 for w, x in M.items()}, {"a": torch.ones(())}, t=3, steps=17)
@@ -16,7 +19,7 @@ def state(shared: bool) -> ClientState:
 @pytest.mark.parametrize("kind", [MemoryStates, FileStates])
 @pytest.mark.parametrize("shared", [True, False])
 def test_what_is_saved_is_loaded(kind: type, shared: bool, tmp_path: Path) -> None:
-    states: ClientStates = kind(tmp_path / "states") if kind is FileStates else kind()
+    states: ClientStates = kind(tmp_path / "states", CPU) if kind is FileStates else kind()
     assert states.load(5) is None
     kept = state(shared)
     states.save(5, state(not shared))
@@ -33,7 +36,7 @@ def test_what_is_saved_is_loaded(kind: type, shared: bool, tmp_path: Path) -> No
 
 def test_files_are_the_owners_and_hold_a_shared_C_once(tmp_path: Path) -> None:
     folder = tmp_path / "states"
-    states = FileStates(folder)
+    states = FileStates(folder, CPU)
     states.save(0, state(shared=True))
     states.save(1, state(shared=False))
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700

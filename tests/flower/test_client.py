@@ -18,7 +18,7 @@ def job(algorithm: str) -> Job:
 @pytest.mark.parametrize("algorithm", ["fedmuon", "scaffold_adam", "fedavg"])
 def test_fit_returns_X_i_then_dC_and_remembers(algorithm: str, tmp_path: Path) -> None:
     j = job(algorithm)
-    client = MuonClient(j.clients, FileStates(tmp_path))
+    client = MuonClient(j.clients, FileStates(tmp_path, torch.device("cpu")))
     X, C = j.server.X, j.server.C
     parameters = [x.numpy() for A in (X, C) for x in A.values()]
     first, m, metrics = client.fit(parameters, {"client": 1, "round": 1})
@@ -37,6 +37,6 @@ def check(arrays: Sequence[np.ndarray], tensors: Sequence[torch.Tensor]) -> None
 
 
 def test_an_X_of_another_model_is_refused(tmp_path: Path) -> None:
-    client = MuonClient(job("fedavg").clients, FileStates(tmp_path))
+    client = MuonClient(job("fedavg").clients, FileStates(tmp_path, torch.device("cpu")))
     with pytest.raises(ValueError, match="does not fit this client's model"):
         client.fit([np.zeros((2, 2), dtype=np.float32)], {"client": 0, "round": 1})
