@@ -7,7 +7,6 @@ import torch
 from fedmuon_app.algorithms.client import ClientState
 from fedmuon_app.federation.states import ClientStates, FileStates, MemoryStates
 
-
 CPU = torch.device("cpu")
 
 
