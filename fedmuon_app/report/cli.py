@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedmuon_app.errors import InputError
 from fedmuon_app.report.figure import save
-from fedmuon_app.report.runs import experiments, read_runs
+from fedmuon_app.report.runs import experiments, read_runs, unfinished
 from fedmuon_app.report.table import markdown, to_csv
 
 
@@ -21,6 +21,8 @@ def main() -> None:
     except InputError as error:
         print(f"fedmuon-report: {error}", file=sys.stderr)
         sys.exit(2)
+    for folder in unfinished(args.folders):
+        print(f"left out, not finished: {folder}", file=sys.stderr)
     out = args.out or args.folders[0] / "report"
     out.mkdir(parents=True, exist_ok=True)
     (out / "table.md").write_text(markdown(found))

@@ -64,6 +64,12 @@ def read_runs(folders: Iterable[Path]) -> list[Run]:
     return list(found.values())
 
 
+def unfinished(folders: Iterable[Path]) -> list[Path]:
+    """Folders of runs that are still going, or that stopped before their end."""
+    started = {file.parent for folder in folders for file in folder.resolve().rglob(METRICS)}
+    return sorted(folder for folder in started if not (folder / RESULT).exists())
+
+
 def experiments(runs: Iterable[Run]) -> list[Experiment]:
     """Group runs that differ in nothing but what is incidental; sorted by panel and label."""
     groups: dict[str, list[Run]] = {}
