@@ -106,3 +106,9 @@ def test_the_gradient_on_a_gpu_is_the_cpus() -> None:
     _, g = gpu.gradient({w: x.cuda() for w, x in X.items()}, batch.to(torch.device("cuda")))
     for w, x in problem().gradient(X, batch)[1].items():
         torch.testing.assert_close(g[w].cpu(), x, atol=1e-4, rtol=1e-3)
+
+
+def test_the_test_is_without_dropout() -> None:
+    p = problem(lambda: Small(nn.Dropout(0.5)))
+    list(p.minibatches(0, DATA.train, np.arange(8), 0, 1, 8))  # leaves the model in training mode
+    assert p.evaluate(p.X0(), DATA.test) == p.evaluate(p.X0(), DATA.test)
