@@ -15,11 +15,13 @@ $(BIN)/.done: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
-demo: setup ## FedMuon (Flower's Ray engine) against LocalMuon on heterogeneous digits
-	rm -rf $(RUNS)
-	$(BIN)/fedmuon algorithm=fedmuon engine=simulation hydra.run.dir=$(RUNS)/fedmuon
-	$(BIN)/fedmuon algorithm=localmuon hydra.run.dir=$(RUNS)/localmuon
-	$(BIN)/fedmuon-report $(RUNS)
+demo: setup ## FedMuon (on Flower's Ray engine) against LocalMuon, on heterogeneous digits
+	rm -rf $(RUNS) && mkdir $(RUNS)
+	@echo "LocalMuon trains beside it: $(RUNS)/localmuon.log"
+	@$(BIN)/fedmuon algorithm=localmuon hydra.run.dir=$(RUNS)/localmuon > $(RUNS)/localmuon.log & \
+	rival=$$!; trap "kill $$rival 2> /dev/null" EXIT; \
+	$(BIN)/fedmuon algorithm=fedmuon engine=simulation hydra.run.dir=$(RUNS)/fedmuon && wait $$rival
+	@$(BIN)/fedmuon-report $(RUNS)
 
 test: setup ## the tests
 	$(BIN)/python -m pytest

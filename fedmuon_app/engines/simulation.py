@@ -17,7 +17,7 @@ from fedmuon_app.errors import InputError
 from fedmuon_app.federation.loop import with_data
 from fedmuon_app.federation.runlog import METRICS, RESULT
 
-LOOK = 0.2  # seconds between looks into the run's folder
+LOOK = 0.5  # seconds between looks into the run's folder
 ASK = 20.0  # seconds between questions to Flower; each starts a process of some seconds
 
 

@@ -22,7 +22,8 @@ from fedmuon_app.flower.records import call, from_record, read_reply, read_sizes
 log = logging.getLogger("fedmuon")
 
 CONNECT = 60.0  # seconds that Flower's own loop waits for nodes
-POLL_FIRST, POLL_MOST = 0.002, 0.1  # seconds between looks for replies, doubling in between
+LOOK_FOR_NODES = 0.1  # seconds between looks for them
+POLL_FIRST, POLL_MOST = 0.002, 0.02  # seconds between looks for replies, doubling in between
 
 
 class FedMuonStrategy(Strategy):
@@ -100,7 +101,7 @@ class FedMuonStrategy(Strategy):
             if missing and time.monotonic() > deadline:
                 raise InputError(f"clients {missing} have no node after {timeout:.0f} s")
             if not new:
-                time.sleep(POLL_MOST)
+                time.sleep(LOOK_FOR_NODES)
         self._clients = with_data(sizes, self.job.plan.clients_per_round)
 
     def _calls(self, r: int, cohort: Sequence[int], X: ArrayRecord, C: ArrayRecord) -> list[Message]:
