@@ -43,7 +43,7 @@ def test_a_control_removes_the_bias_of_local_steps(control: str, heavy_ball: boo
 
 
 def test_fedmuon_converges_where_localmuon_and_muloco_stay_away() -> None:
-    gradients, best = quadratics(6, 4, 6)
+    gradients, _ = quadratics(6, 4, 6)
     ends = {}
     for name in ("fedmuon", "localmuon", "muloco"):
         outer = {"outer_lr": 0.7, "outer_momentum": 0.6} if name == "muloco" else {}
@@ -55,7 +55,6 @@ def test_fedmuon_converges_where_localmuon_and_muloco_stay_away() -> None:
     assert grads["fedmuon"] < 0.2  # a limit cycle of the step size; 0.10 was measured
     assert grads["localmuon"] > 1
     assert grads["muloco"] > 1
-    assert best.isfinite().all()
 
 
 def test_fedmuon_without_its_oracle_at_alpha_1_keeps_the_last_gradient() -> None:
