@@ -11,12 +11,15 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
+from hydra.types import RunMode
 
 from fedmuon_app.config import conf_dir, load, register, typed
 from fedmuon_app.engines import ENGINES
 from fedmuon_app.engines.superlink import FlowerError
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.loop import NoGoodReplyError
+
+FAILED: list[Path] = []  # folders of a sweep's runs that did not complete
 
 
 def main() -> None:
@@ -30,20 +33,23 @@ def main() -> None:
             stop(str(error), status=2)
     register()
     hydra.main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(run)()
+    if FAILED:
+        stop(f"{len(FAILED)} of the sweep's runs failed: {', '.join(map(str, FAILED))}", status=1)
 
 
 def run(node: Any) -> None:
-    """One run of Hydra's, in the folder that Hydra made for it."""
+    """One run of Hydra's, in the folder that Hydra made for it. A sweep goes on when one of its runs fails."""
+    config = typed(node)
+    folder = Path(config.run_dir or HydraConfig.get().runtime.output_dir).absolute()
+    config.run_dir = str(folder)
     try:
-        config = typed(node)
-        folder = Path(config.run_dir or HydraConfig.get().runtime.output_dir).absolute()
-        config.run_dir = str(folder)
         ENGINES[config.engine.name](config, folder)
-    except InputError as error:
-        stop(str(error), status=2)
-    except (NoGoodReplyError, FlowerError) as error:
-        stop(str(error), status=1)
-    print(f"results: {folder}")
+        print(f"results: {folder}")
+    except (InputError, NoGoodReplyError, FlowerError) as error:
+        if HydraConfig.get().mode != RunMode.MULTIRUN:
+            stop(str(error), status=2 if isinstance(error, InputError) else 1)
+        print(f"fedmuon: {error}", file=sys.stderr)
+        FAILED.append(folder)
 
 
 def runs(overrides: list[str], multirun: bool) -> Iterator[list[str]]:
