@@ -1,8 +1,10 @@
+import re
 from pathlib import Path
 
 import pytest
 
 from fedmuon_app.algorithms.methods import METHODS
+from fedmuon_app.cli import runs
 from fedmuon_app.config import conf_dir, dump, load, loads, split
 from fedmuon_app.config.check import DATASETS, ENGINES, PARTITIONS
 from fedmuon_app.errors import InputError
@@ -102,3 +104,15 @@ def test_words_are_split_as_a_shell_does() -> None:
     assert split("algorithm=scaffold run_dir='/a b' seed=1") == ["algorithm=scaffold", "run_dir=/a b", "seed=1"]
     with pytest.raises(InputError, match="overrides"):
         split("run_dir='/a")
+
+
+def commands_of_the_readme() -> list[str]:
+    text = (conf_dir().parent / "README.md").read_text().replace("\\\n", "")
+    lines = [line.split("#")[0].strip() for line in text.splitlines()]
+    return [line for line in lines if re.match(r"fedmuon( |$)", line) and "--help" not in line]
+
+
+@pytest.mark.parametrize("command", commands_of_the_readme())
+def test_every_command_of_the_readme_composes(command: str) -> None:
+    words = split(command)[1:]
+    assert all(load(overrides) for overrides in runs([w for w in words if w != "-m"], multirun="-m" in words))
