@@ -15,7 +15,7 @@ from fedmuon_app.engines.progress import Progress
 from fedmuon_app.engines.superlink import FlowerError, SuperLink, stage_app, superlink
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.loop import with_data
-from fedmuon_app.federation.runlog import METRICS, RESULT
+from fedmuon_app.federation.runlog import METRICS, RESULT, refuse_used
 
 LOOK = 0.5  # seconds between looks into the run's folder
 ASK = 20.0  # seconds between questions to Flower; each starts a process of some seconds
@@ -37,8 +37,7 @@ def run(c: Config, folder: Path) -> None:
     with_data(job.sizes(), job.plan.clients_per_round)
     del job
     folder.mkdir(parents=True, exist_ok=True)
-    if (folder / METRICS).exists():
-        raise InputError(f"run_dir = {folder} holds a run already: choose another folder")
+    refuse_used(folder)
     signal.signal(signal.SIGTERM, _leave)
     with (
         tempfile.TemporaryDirectory(prefix="fedmuon-app-") as staged,

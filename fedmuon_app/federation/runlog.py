@@ -57,10 +57,8 @@ class RunLog:
         self._lines: list[dict[str, Any]] = []
         self._started = time.monotonic()
         folder.mkdir(parents=True, exist_ok=True)
-        try:
-            self._file = (folder / METRICS).open("x")
-        except FileExistsError:
-            raise InputError(f"run_dir = {folder} holds a run already: choose another folder") from None
+        refuse_used(folder)
+        self._file = (folder / METRICS).open("x")
 
     def count(self, server: Server, asked: int, replied: int) -> None:
         """Add a round's traffic: X and C to each client asked, as much from each that replied."""
@@ -101,6 +99,16 @@ class RunLog:
         new = self.folder / (RESULT + ".new")
         new.write_text(json.dumps(result, indent=2) + "\n")
         os.replace(new, self.folder / RESULT)
+
+
+def refuse_used(folder: Path) -> None:
+    """A folder is for one run.
+
+    Raises:
+        InputError: another run has written here.
+    """
+    if (folder / METRICS).exists():
+        raise InputError(f"run_dir = {folder} holds a run already: choose another folder")
 
 
 def versions() -> dict[str, str]:

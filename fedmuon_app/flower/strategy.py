@@ -95,8 +95,9 @@ class FedMuonStrategy(Strategy):
                     raise InputError(f"a node cannot take part: {own_words(reply.error)}")
                 node = reply.metadata.src_node_id
                 known.add(node)
-                sizes |= read_sizes(reply)
-                self._nodes |= dict.fromkeys(read_sizes(reply), node)
+                played = read_sizes(reply)
+                sizes |= played
+                self._nodes |= dict.fromkeys(played, node)
             missing = sorted(wanted - sizes.keys())
             if missing and time.monotonic() > deadline:
                 raise InputError(f"clients {missing} have no node after {timeout:.0f} s")
