@@ -3,15 +3,16 @@
 import functools
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from fedmuon_app import process
+from fedmuon_app.algorithms.layout import NamedTensors
 from fedmuon_app.algorithms.methods import METHODS, Control, Method
-from fedmuon_app.algorithms.params import Params
 from fedmuon_app.algorithms.server import Server, initial_server
 from fedmuon_app.algorithms.steps import Hyper
 from fedmuon_app.config import Config, build_module
@@ -21,7 +22,7 @@ from fedmuon_app.data.partition import Deal, partition
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.clients import Clients
 from fedmuon_app.federation.loop import Plan
-from fedmuon_app.problem import Problem
+from fedmuon_app.problem import Problem, Scaling
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,13 @@ class Job:
     plan: Plan
     data: ImageData
 
-    def evaluate(self, X: Params) -> tuple[float, float]:
+    def evaluate(self, X: Tensor) -> tuple[float, float]:
         """Test accuracy and loss."""
         return self.clients.problem.evaluate(X, self.data.test)
+
+    def model(self, X: Tensor) -> NamedTensors:
+        """X as the model's parameters."""
+        return self.clients.problem.layout.views(X)
 
     def sizes(self) -> dict[int, int]:
         """Number of examples by client id."""
@@ -53,13 +58,20 @@ def build(c: Config, own: Path | None = None) -> Job:
     Raises:
         InputError: the data is not there, or does not fit the model, or the device is not there.
     """
-    torch.set_num_threads(c.engine.threads)
+    process.prepare(c.engine.threads)
     device = pick_device(c.device)
     data = load_data(c) if own is None else load_own_data(c, own)
-    problem = Problem(functools.partial(build_module, c.model), c.seed, device, data.mean, data.std, c.dataset.augment)
+    problem = Problem(
+        functools.partial(build_module, c.model),
+        c.seed,
+        device,
+        Scaling(data.mean, data.std),
+        c.dataset.augment,
+        c.algorithm.lmo.exclude,
+        c.compute == "bfloat16",
+    )
     problem.check(data.test, len(data.classes))
     method = build_method(c)
-    X0 = problem.X0()
     n = c.federation.num_clients
     if own is None:
         parts = partition(
@@ -67,9 +79,7 @@ def build(c: Config, own: Path | None = None) -> Job:
         )
     else:
         parts = [np.arange(len(data.train))] * n
-    clients = Clients(
-        method, build_hyper(c, X0), problem, data.train.to(device), parts, c.local.steps, c.local.batch_size
-    )
+    clients = Clients(method, build_hyper(c), problem, data.train.to(device), parts, c.local.steps, c.local.batch_size)
     a = c.algorithm
     plan = Plan(
         c.seed,
@@ -80,7 +90,7 @@ def build(c: Config, own: Path | None = None) -> Job:
         a.outer_momentum,
         a.start == "gradient",
     )
-    return Job(clients, initial_server(method, X0, a.outer_momentum), plan, data)
+    return Job(clients, initial_server(method, problem.X0(), a.outer_momentum), plan, data)
 
 
 def build_method(c: Config) -> Method:
@@ -89,16 +99,9 @@ def build_method(c: Config) -> Method:
     return replace(method, control=cast(Control, c.algorithm.control)) if c.algorithm.control else method
 
 
-def build_hyper(c: Config, X0: Params) -> Hyper:
-    """The numbers of the method.
-
-    Raises:
-        InputError: a pattern of ``algorithm.lmo.exclude`` fits no parameter.
-    """
+def build_hyper(c: Config) -> Hyper:
+    """The numbers of the method."""
     a = c.algorithm
-    for pattern in a.lmo.exclude:
-        if not any(fnmatch(w, pattern) for w in X0):
-            raise InputError(f"algorithm.lmo.exclude = {pattern} fits no parameter: there are {', '.join(X0)}")
     p, q, s = a.lmo.coefficients
     return Hyper(
         lr=a.lr,
@@ -109,8 +112,8 @@ def build_hyper(c: Config, X0: Params) -> Hyper:
         norm=a.lmo.norm,
         T=None if a.lmo.exact else a.lmo.steps,
         coefficients=(p, q, s),
+        bfloat16=a.lmo.dtype == "bfloat16",
         scale=a.lmo.scale,
-        exclude=frozenset(w for w in X0 if any(fnmatch(w, pattern) for pattern in a.lmo.exclude)),
         beta2=a.beta2,
         eps=a.eps,
     )

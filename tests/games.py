@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from fedmuon_app.algorithms.client import ClientState, Update, initial_state, local_round
+from fedmuon_app.algorithms.layout import Layout
 from fedmuon_app.algorithms.methods import Method
-from fedmuon_app.algorithms.params import Params
 from fedmuon_app.algorithms.server import Server, initial_server, server_step
 from fedmuon_app.algorithms.steps import Hyper
 from fedmuon_app.federation.sampling import cohort
@@ -30,22 +30,28 @@ class Game:
     outer_lr: float = 1.0
     states: dict[int, ClientState] = field(default_factory=dict)
     server: Server = field(init=False)
+    layout: Layout = field(init=False)
 
     def __post_init__(self) -> None:
-        self.server = initial_server(self.method, {"w": self.X0}, self.outer_momentum)
+        self.layout = Layout.of({"w": self.X0})
+        self.server = initial_server(self.method, self.X0.reshape(-1), self.outer_momentum)
 
     @property
     def x(self) -> Tensor:
-        return self.server.X["w"]
+        return self.matrix(self.server.X)
+
+    def matrix(self, x: Tensor) -> Tensor:
+        return x.view(self.X0.shape)
 
     def train(self, i: int) -> Update:
         state = self.states.get(i) or initial_state(self.method, self.server.X)
 
-        def gradient(X: Params, step: int) -> tuple[Tensor, Params]:
-            return torch.tensor(0.0), {"w": self.gradients[i](X["w"], step)}
+        def gradient(X: Tensor, step: int) -> tuple[Tensor, Tensor]:
+            return torch.tensor(0.0), self.gradients[i](self.matrix(X), step).reshape(-1)
 
         steps = range(state.steps, state.steps + self.K)
-        update, self.states[i] = local_round(self.method, self.hp, gradient, self.server.X, self.server.C, state, steps)
+        X, C = self.server.X, self.server.C
+        update, self.states[i] = local_round(self.method, self.hp, self.layout, gradient, X, C, state, steps)
         return update
 
     def round(self, clients: Sequence[int]) -> None:
@@ -59,8 +65,8 @@ class Game:
         return self
 
     def mean_C(self) -> Tensor:
-        zero = torch.zeros_like(self.X0)
-        kept = [self.states[i].C["w"] if i in self.states else zero for i in range(len(self.gradients))]
+        zero = torch.zeros_like(self.server.X)
+        kept = [self.states[i].C if i in self.states else zero for i in range(len(self.gradients))]
         return sum(kept, zero) / len(self.gradients)
 
 

@@ -7,26 +7,19 @@ from fedmuon_app.build import build, build_hyper, build_method, pick_device
 from fedmuon_app.config import load
 from fedmuon_app.errors import InputError
 
-X0 = {"conv1.weight": torch.zeros(2, 2), "fc.weight": torch.zeros(2, 2), "fc.bias": torch.zeros(2)}
-
 
 def test_a_step_size_of_vectors_that_is_not_given_is_that_of_matrices() -> None:
-    hp = build_hyper(load(["algorithm=fedavg"]), X0)
+    hp = build_hyper(load(["algorithm=fedavg"]))
     assert hp.vector_lr == hp.lr == 0.1
 
 
 def test_the_numbers_of_the_oracle() -> None:
-    hp = build_hyper(load(["algorithm.lmo.exact=true", "algorithm.momentum=heavy_ball"]), X0)
+    hp = build_hyper(load(["algorithm.lmo.exact=true", "algorithm.momentum=heavy_ball"]))
     assert hp.T is None
     assert hp.heavy_ball
-    assert build_hyper(load([]), X0).coefficients == (15 / 8, -5 / 4, 3 / 8)
-    assert build_hyper(load(["algorithm.lmo.steps=0"]), X0).T == 0
-
-
-def test_patterns_leave_matrices_out() -> None:
-    assert build_hyper(load(["algorithm.lmo.exclude=[conv*]"]), X0).exclude == {"conv1.weight"}
-    with pytest.raises(InputError, match=r"exclude = head fits no parameter: there are conv1\.weight"):
-        build_hyper(load(["algorithm.lmo.exclude=[head]"]), X0)
+    assert build_hyper(load([])).coefficients == (15 / 8, -5 / 4, 3 / 8)
+    assert build_hyper(load(["algorithm.lmo.steps=0"])).T == 0
+    assert build_hyper(load(["algorithm.lmo.dtype=bfloat16"])).bfloat16
 
 
 def test_the_control_can_be_replaced() -> None:

@@ -1,41 +1,45 @@
-"""One client's round: the inner loop of Algorithm 1, for every method of the table."""
+"""One client's round: the inner loop of Algorithm 1, for every method of the table.
 
-from collections.abc import Callable, Iterable
+Parameters, momenta and control variates are flat vectors float[d], laid out by a
+:class:`fedmuon_app.algorithms.layout.Layout`; a vector that a method does without is float[0].
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from fedmuon_app.algorithms.layout import Layout
 from fedmuon_app.algorithms.methods import Method
-from fedmuon_app.algorithms.params import Params, minus, not_finite, plus, zeros
-from fedmuon_app.algorithms.steps import Hyper, Moments, adam, is_matrix
+from fedmuon_app.algorithms.steps import Hyper, Moments, adam
 
 Batch = TypeVar("Batch")
 
-Gradient = Callable[[Params, Batch], tuple[Tensor, Params]]
+Gradient = Callable[[Tensor, Batch], tuple[Tensor, Tensor]]
 """(X, ξ) ↦ the loss F_i(X; ξ), a scalar without a graph, and ∇F_i(X; ξ). It must turn autograd on by itself."""
 
 
 class NonFiniteError(ArithmeticError):
-    """A gradient or momentum with NaN or infinity; the message names the parameters and the step."""
+    """Training left the finite numbers; the message names the parameters."""
 
 
 @dataclass(frozen=True)
 class ClientState:
-    """What client i keeps between its rounds. Tensors are shaped like X.
+    """What client i keeps between its rounds.
 
     Attributes:
         M: M_i, the momentum (Adam's first moment is the same thing).
-        C: C_i. Under momentum control it is M itself, one set of tensors; {} without a control.
-        v: Adam's second moment; {} for the other step rules.
+        C: C_i. Under momentum control it is M itself, one tensor; float[0] without a control.
+        v: Adam's second moment; float[0] for the other step rules.
         t: Adam's count of steps since its moments were zero.
         steps: minibatches drawn in this client's life; it decides which one comes next.
     """
 
-    M: Params
-    C: Params
-    v: Params
+    M: Tensor
+    C: Tensor
+    v: Tensor
     t: int = 0
     steps: int = 0
 
@@ -46,25 +50,31 @@ class Update:
 
     Attributes:
         X: X_i, the parameters after the last local step.
-        dC: C_i' - C_i; {} without a control.
+        dC: C_i' - C_i; float[0] without a control.
         loss: mean training loss over the minibatches of the round, each at the X_i it was drawn for.
     """
 
-    X: Params
-    dC: Params
+    X: Tensor
+    dC: Tensor
     loss: float
 
 
-def initial_state(method: Method, X: Params) -> ClientState:
+def initial_state(method: Method, X: Tensor) -> ClientState:
     """M_i = 0 and C_i = 0: the state of a client that has never been sampled (Theorem 1's start)."""
-    M = zeros(X)
-    C = {"none": {}, "gradient": zeros(X), "momentum": M}[method.control]
-    return ClientState(M, C, v=zeros(X) if _uses_adam(method) else {})
+    M, nothing = torch.zeros_like(X), X.new_zeros(0)
+    C = {"none": nothing, "gradient": torch.zeros_like(X), "momentum": M}[method.control]
+    return ClientState(M, C, v=torch.zeros_like(X) if uses_adam(method) else nothing)
 
 
 @torch.no_grad()
 def initial_gradient(
-    method: Method, hp: Hyper, gradient: Gradient[Batch], X: Params, state: ClientState, batch: Batch
+    method: Method,
+    hp: Hyper,
+    layout: Layout,
+    gradient: Gradient[Batch],
+    X: Tensor,
+    state: ClientState,
+    batch: Batch,
 ) -> tuple[Update, ClientState]:
     """The theory's start, C_i^(0) = ∇F_i(X^(0); ξ) (Theorem 2), as an update with X_i = X.
 
@@ -76,30 +86,32 @@ def initial_gradient(
         NonFiniteError: the gradient is not finite.
     """
     loss, g = gradient(X, batch)
-    _refuse_non_finite(g, step=0)
-    C = {w: x / hp.alpha for w, x in g.items()} if _is_big(method, hp) else dict(g)
+    refuse_non_finite(layout, g, K=1)
+    C = g / hp.alpha if hp.heavy_ball and method.control == "momentum" else g
     M = C if method.control == "momentum" else state.M
-    return Update(X, minus(C, state.C), float(loss)), replace(state, M=M, C=C, steps=state.steps + 1)
+    return Update(X, C - state.C, float(loss)), replace(state, M=M, C=C, steps=state.steps + 1)
 
 
 @torch.no_grad()
 def local_round(
     method: Method,
     hp: Hyper,
+    layout: Layout,
     gradient: Gradient[Batch],
-    X: Params,
-    C: Params,
+    X: Tensor,
+    C: Tensor,
     state: ClientState,
-    batches: Iterable[Batch],
+    batches: Sequence[Batch],
 ) -> tuple[Update, ClientState]:
     """Take one local step per minibatch, starting from the server's X. Pure: no argument changes.
 
     Args:
         method: a row of METHODS.
         hp: its numbers.
+        layout: which part of a vector is which parameter.
         gradient: the stochastic gradient oracle of client i.
         X: X^(r), the global parameters.
-        C: C^(r), the global control variate; {} for a method without a control.
+        C: C^(r), the global control variate; float[0] for a method without a control.
         state: what this client kept from its last round, or :func:`initial_state`.
         batches: ξ_i^(r,0) … ξ_i^(r,K-1), at least one.
 
@@ -107,60 +119,99 @@ def local_round(
         What to send, and the state to keep once that is on its way.
 
     Raises:
-        NonFiniteError: a momentum stopped being finite; the state is then as it was.
+        NonFiniteError: X_i or M_i is not finite at the end.
         ValueError: no minibatch.
     """
-    uses_adam, C_i = _uses_adam(method), state.C
-    M, v, t = (state.M, state.v, state.t) if hp.keep_momentum else (zeros(state.M), zeros(state.v), 0)
+    if not batches:
+        raise ValueError("a local round needs at least one minibatch")
+    K = len(batches)
+    X_i, M, C_next, v, loss = local_steps(
+        method, hp, layout, gradient, X, C, (state.M, state.C, state.v), state.t, batches
+    )
+    refuse_non_finite(layout, X_i + M, K)
+    t = (state.t if hp.keep_momentum else 0) + K if uses_adam(method) else 0
+    return Update(X_i, C_next - state.C, float(loss)), ClientState(M, C_next, v, t, state.steps + K)
+
+
+def local_steps(
+    method: Method,
+    hp: Hyper,
+    layout: Layout,
+    gradient: Gradient[Batch],
+    X: Tensor,
+    C: Tensor,
+    kept: tuple[Tensor, Tensor, Tensor],
+    t: int | Tensor,
+    batches: Sequence[Batch],
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The arithmetic of :func:`local_round`, from tensors to tensors without a look at their values.
+
+    So it can be batched over clients by torch.func.vmap.
+
+    Args:
+        method: see there, as for all that follow.
+        hp: likewise.
+        layout: likewise.
+        gradient: likewise.
+        X: likewise.
+        C: likewise.
+        kept: M_i, C_i and v of the state.
+        t: of the state.
+        batches: likewise.
+
+    Returns:
+        X_i, M_i, C_i' (M_i itself under momentum control), v, and the mean loss.
+    """
+    M, C_i, v = kept
+    if not hp.keep_momentum:
+        M, v, t = torch.zeros_like(M), torch.zeros_like(v), 0
     weight = 1.0 if hp.heavy_ball else hp.alpha
-    X_i: Params = X
-    g_sum, losses = zeros(X) if method.control == "gradient" else {}, []
-    for k, batch in enumerate(batches):
+    X_i, g_sum, losses = X, M.new_zeros(()), []
+    for batch in batches:
         loss, g = gradient(X_i, batch)
         losses.append(loss)
-        corrected = plus(minus(g, C_i), C) if method.control == "gradient" else g
-        M = {w: m.mul(1 - hp.alpha).add(corrected[w], alpha=weight) for w, m in M.items()}  # momentum
-        G = plus(minus(M, C_i), C) if method.control == "momentum" else M  # bias correction
-        _refuse_non_finite(G, step=k)
-        if uses_adam:
-            t += 1
-            g_v = plus(minus(g, C_i), C) if method.control == "momentum" else corrected
-            v = {w: x.mul(hp.beta2).addcmul(g_v[w], g_v[w], value=1 - hp.beta2) for w, x in v.items()}
-        X_i = {w: x + _step(method, hp, w, G[w], Moments(v[w], t) if uses_adam else None) for w, x in X_i.items()}
+        corrected = g - C_i + C if method.control == "gradient" else g
+        M = (1 - hp.alpha) * M + weight * corrected  # momentum
+        G = M - C_i + C if method.control == "momentum" else M  # bias correction
+        moments = None
+        if uses_adam(method):
+            t = t + 1
+            g_v = g - C_i + C if method.control == "momentum" else corrected
+            v = hp.beta2 * v + (1 - hp.beta2) * g_v * g_v
+            moments = Moments(v, t)
+        X_i = X_i + _step(method, hp, layout, G, moments)
         if method.control == "gradient":
-            g_sum = plus(g_sum, g)
-    if not losses:
-        raise ValueError("a local round needs at least one minibatch")
-    K = len(losses)
-    C_next: Params = {
-        "none": {},
-        "gradient": {w: g / K for w, g in g_sum.items()},
-        "momentum": M,
-    }[method.control]
-    update = Update(X_i, minus(C_next, C_i), float(torch.stack(losses).mean()))
-    return update, ClientState(M, C_next, v, t, state.steps + K)
+            g_sum = g_sum + g
+    C_next = {"none": C_i, "gradient": g_sum / len(batches), "momentum": M}[method.control]
+    return X_i, M, C_next, v, torch.stack(losses).mean()
 
 
-def _step(method: Method, hp: Hyper, name: str, G: Tensor, moments: Moments | None) -> Tensor:
-    """η·D of one parameter."""
-    if is_matrix(name, G, hp):
-        return hp.lr * method.matrix_step(G, moments, hp)
-    return hp.vector_lr * method.vector_step(G, moments, hp)
+def _step(method: Method, hp: Hyper, layout: Layout, G: Tensor, moments: Moments | None) -> Tensor:
+    """η·D of all parameters."""
+    m = layout.in_matrices
+    of_matrices, of_vectors = (
+        rule(G[part], list(shapes.values()), moments and Moments(moments.v[part], moments.t), hp)
+        for rule, part, shapes in (
+            (method.matrix_step, slice(0, m), layout.matrices),
+            (method.vector_step, slice(m, None), layout.vectors),
+        )
+    )
+    return torch.cat([hp.lr * of_matrices, hp.vector_lr * of_vectors])
 
 
-def _uses_adam(method: Method) -> bool:
+def uses_adam(method: Method) -> bool:
+    """Whether the method keeps v and t."""
     return adam in (method.matrix_step, method.vector_step)
 
 
-def _is_big(method: Method, hp: Hyper) -> bool:
-    """Whether C_i holds a heavy ball, 1/α times the size of a gradient."""
-    return hp.heavy_ball and method.control == "momentum"
+def refuse_non_finite(layout: Layout, x: Tensor, K: int) -> None:
+    """One test for all parameters (one wait for a GPU); names are looked up on failure only.
 
-
-def _refuse_non_finite(G: Params, step: int) -> None:
-    """One test for the sum of all parameters (one wait for a GPU); names are looked up on failure only."""
-    if not torch.stack([g.isfinite().all() for g in G.values()]).all():
+    Raises:
+        NonFiniteError: a number of x, which K local steps led to, is NaN or infinite.
+    """
+    if names := layout.not_finite(x):
         raise NonFiniteError(
-            f"not finite at local step {step + 1} in {', '.join(not_finite(G))}: "
+            f"not finite after {K} local steps in {', '.join(names)}: "
             "the step size is too large for this model, or the data holds NaN"
         )

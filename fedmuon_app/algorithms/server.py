@@ -4,24 +4,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from fedmuon_app.algorithms.client import Update
 from fedmuon_app.algorithms.methods import Method
-from fedmuon_app.algorithms.params import Params, minus, plus, zeros
 
 
 @dataclass(frozen=True)
 class Server:
-    """What the server holds: X, C ({} without a control), and U, the outer momentum ({} without one)."""
+    """What the server holds: X float[d], C (float[0] without a control), U, the outer momentum (likewise)."""
 
-    X: Params
-    C: Params
-    U: Params
+    X: Tensor
+    C: Tensor
+    U: Tensor
 
 
-def initial_server(method: Method, X: Params, outer_momentum: float = 0.0) -> Server:
+def initial_server(method: Method, X: Tensor, outer_momentum: float = 0.0) -> Server:
     """X^(0) with C^(0) = 0 and no outer momentum yet."""
-    return Server(X, {} if method.control == "none" else zeros(X), zeros(X) if outer_momentum else {})
+    zero, nothing = torch.zeros_like(X), X.new_zeros(0)
+    return Server(X, nothing if method.control == "none" else zero, zero if outer_momentum else nothing)
 
 
 @torch.no_grad()
@@ -43,16 +44,17 @@ def server_step(
         outer_lr: η_s.
         outer_momentum: μ in [0, 1).
     """
-    delta = _mean(server.X, (minus(u.X, server.X) for u in updates), n)
-    C = plus(server.C, _mean(server.C, (u.dC for u in updates), n))
-    if not outer_momentum:
-        return Server(plus(server.X, delta, outer_lr), C, server.U)
-    U = plus(delta, server.U, outer_momentum)
-    return Server(plus(server.X, plus(delta, U, outer_momentum), outer_lr), C, U)
+    X, mu = server.X, outer_momentum
+    delta = _sum(X, (u.X - X for u in updates)) / n
+    C = server.C + _sum(server.C, (u.dC for u in updates)) / n
+    if not mu:
+        return Server(X + outer_lr * delta, C, server.U)
+    U = mu * server.U + delta
+    return Server(X + outer_lr * (delta + mu * U), C, U)
 
 
-def _mean(like: Params, terms: Iterable[Params], n: int) -> Params:
-    total = zeros(like)
+def _sum(like: Tensor, terms: Iterable[Tensor]) -> Tensor:
+    total = torch.zeros_like(like)
     for term in terms:
-        total = plus(total, term)
-    return {w: x / n for w, x in total.items()}
+        total += term
+    return total

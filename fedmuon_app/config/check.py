@@ -27,11 +27,13 @@ def check(c: Config) -> None:
     def above_0(x: float) -> bool:
         return 0 < x < math.inf
 
+    memory = c.engine.stack_memory
     n, S = c.federation.num_clients, c.federation.clients_per_round
     rules: list[tuple[str, object, bool, str]] = [
         ("rounds", c.rounds, c.rounds >= 1, unit),
         ("seed", c.seed, c.seed >= 0, "must not be negative"),
         ("device", c.device, re.fullmatch(r"auto|cpu|cuda(:\d+)?", c.device) is not None, "must be auto, cpu or cuda"),
+        _one_of("compute", c.compute, ("float32", "bfloat16")),
         ("federation.num_clients", n, n >= 1, unit),
         ("federation.clients_per_round", S, 1 <= S <= n, f"must lie between 1 and federation.num_clients = {n}"),
         ("federation.round_timeout", c.federation.round_timeout, above_0(c.federation.round_timeout), positive),
@@ -51,6 +53,7 @@ def check(c: Config) -> None:
         ("algorithm.eps", a.eps, above_0(a.eps), positive),
         _one_of("algorithm.lmo.norm", a.lmo.norm, ("spectral", "euclidean", "max")),
         ("algorithm.lmo.steps", a.lmo.steps, a.lmo.steps >= 0, "must be at least 0"),
+        _one_of("algorithm.lmo.dtype", a.lmo.dtype, ("float32", "bfloat16")),
         ("algorithm.lmo.coefficients", a.lmo.coefficients, len(a.lmo.coefficients) == 3, "must be three numbers"),
         _one_of("algorithm.lmo.scale", a.lmo.scale, SCALES),
         _one_of("dataset", c.dataset.name, DATASETS),
@@ -63,6 +66,8 @@ def check(c: Config) -> None:
         ("partition.shards_per_client", c.partition.shards_per_client, c.partition.shards_per_client >= 1, unit),
         _one_of("engine", c.engine.name, ENGINES),
         ("engine.threads", c.engine.threads, c.engine.threads >= 1, unit),
+        ("engine.workers", c.engine.workers, c.engine.workers is None or c.engine.workers >= 0, "must be null or >= 0"),
+        ("engine.stack_memory", memory, memory is None or above_0(memory), positive + " or null"),
         ("engine.cpus_per_client", c.engine.cpus_per_client, c.engine.cpus_per_client >= 1, unit),
         ("engine.gpus_per_client", c.engine.gpus_per_client, c.engine.gpus_per_client >= 0, "must not be negative"),
     ]

@@ -13,6 +13,7 @@ class Lmo:
     norm: str = MISSING
     steps: int = MISSING
     exact: bool = MISSING
+    dtype: str = MISSING
     coefficients: list[float] = MISSING
     scale: str = MISSING
     exclude: list[str] = MISSING
@@ -89,6 +90,9 @@ class Engine:
 
     name: str = MISSING
     threads: int = MISSING
+    workers: int | None = MISSING
+    stacked: bool = MISSING
+    stack_memory: float | None = MISSING
     cpus_per_client: int = MISSING
     gpus_per_client: float = MISSING
 
@@ -100,6 +104,7 @@ class Config:
     rounds: int = MISSING
     seed: int = MISSING
     device: str = MISSING
+    compute: str = MISSING
     run_dir: str | None = MISSING
     algorithm: Algorithm = field(default_factory=Algorithm)
     dataset: Dataset = field(default_factory=Dataset)

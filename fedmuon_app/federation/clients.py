@@ -3,17 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedmuon_app.algorithms.client import (
-    ClientState,
-    Update,
-    initial_gradient,
-    initial_state,
-    local_round,
-)
+from torch import Tensor
+
+from fedmuon_app.algorithms.client import ClientState, Update, initial_gradient, initial_state, local_round
 from fedmuon_app.algorithms.methods import Method
-from fedmuon_app.algorithms.params import Params
 from fedmuon_app.algorithms.steps import Hyper
 from fedmuon_app.data.examples import Examples, Indices
+from fedmuon_app.federation.states import ClientStates
 from fedmuon_app.problem import Problem
 
 
@@ -39,20 +35,30 @@ class Clients:
     K: int
     batch_size: int
 
-    def train(self, client: int, X: Params, C: Params, state: ClientState | None) -> tuple[Update, ClientState]:
-        """One round of ``client``; its state is None when it has never been called.
+    def answer(self, r: int, client: int, X: Tensor, C: Tensor, states: ClientStates) -> Update:
+        """What ``client`` sends in round ``r``; what it keeps goes to ``states``. Round 0 asks for C_i^(0).
 
         Raises:
-            NonFiniteError: training diverged.
+            NonFiniteError: training diverged; the client's state is as it was.
         """
-        state = state or initial_state(self.method, X)
-        batches = self.problem.minibatches(
-            client, self.examples, self.parts[client], state.steps, self.K, self.batch_size
-        )
-        return local_round(self.method, self.hp, self.problem.gradient, X, C, state, batches)
+        state = self.initial_state() if r == 0 else self.state(client, states)
+        batches = self.minibatches(client, state.steps, K=self.K if r else 1)
+        gradient, layout = self.problem.gradient, self.problem.layout
+        if r == 0:
+            update, state = initial_gradient(self.method, self.hp, layout, gradient, X, state, batches[0])
+        else:
+            update, state = local_round(self.method, self.hp, layout, gradient, X, C, state, batches)
+        states.save(client, state)
+        return update
 
-    def start(self, client: int, X: Params) -> tuple[Update, ClientState]:
-        """C_i^(0) of ``client``: one gradient at X^(0)."""
-        (batch,) = self.problem.minibatches(client, self.examples, self.parts[client], 0, 1, self.batch_size)
-        state = initial_state(self.method, X)
-        return initial_gradient(self.method, self.hp, self.problem.gradient, X, state, batch)
+    def initial_state(self) -> ClientState:
+        """That of a client that has never been called."""
+        return initial_state(self.method, self.problem.X0())
+
+    def state(self, client: int, states: ClientStates) -> ClientState:
+        """What ``client`` kept, or the initial state."""
+        return states.load(client) or self.initial_state()
+
+    def minibatches(self, client: int, first: int, K: int) -> list[Examples]:
+        """The K minibatches from local step ``first`` of the client's life on."""
+        return self.problem.minibatches(client, self.examples, self.parts[client], first, K, self.batch_size)

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from fedmuon_app.algorithms.client import Update
-from fedmuon_app.algorithms.params import Params
 from fedmuon_app.algorithms.server import Server, server_step
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.replies import Failure, Replies, fault
@@ -18,10 +19,10 @@ log = logging.getLogger("fedmuon")
 
 PATIENCE = 3  # rounds in a row without one good reply
 
-TrainClients = Callable[[int, Sequence[int], Params, Params], Replies]
+TrainClients = Callable[[int, Sequence[int], Tensor, Tensor], Replies]
 """An engine: (round, S_r, X, C) ↦ what each client of S_r sent. Round 0 asks for C_i^(0) instead."""
 
-Evaluate = Callable[[Params], tuple[float, float]]
+Evaluate = Callable[[Tensor], tuple[float, float]]
 """X ↦ test accuracy and test loss."""
 
 

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from fedmuon_app.algorithms.client import Update
-from fedmuon_app.algorithms.params import Params, not_finite
 
 
 @dataclass(frozen=True)
@@ -17,16 +18,13 @@ Replies = dict[int, Update | Failure]
 """By client id."""
 
 
-def fault(update: Update, X: Params, C: Params) -> str | None:
+def fault(update: Update, X: Tensor, C: Tensor) -> str | None:
     """Why ``update`` cannot be used with the server's X and C; None when it can."""
     for name, got, wanted in (("X_i", update.X, X), ("ΔC", update.dC, C)):
-        if got.keys() != wanted.keys():
-            return f"{name} has parameters {sorted(got)}, not {sorted(wanted)}"
-        for w, x in wanted.items():
-            if got[w].shape != x.shape:
-                return f"{name} of {w} has shape {list(got[w].shape)}, not {list(x.shape)}"
-            if got[w].dtype != x.dtype:
-                return f"{name} of {w} is {got[w].dtype}, not {x.dtype}"
-        if bad := not_finite(got):
-            return f"{name} is not finite in {', '.join(bad)}"
+        if got.shape != wanted.shape:
+            return f"{name} has shape {list(got.shape)}, not {list(wanted.shape)}"
+        if got.dtype != wanted.dtype:
+            return f"{name} is {got.dtype}, not {wanted.dtype}"
+        if not got.isfinite().all():
+            return f"{name} is not finite"
     return None

@@ -13,7 +13,7 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from fedmuon_app.algorithms.params import Params
+from fedmuon_app.algorithms.layout import NamedTensors
 from fedmuon_app.algorithms.server import Server
 from fedmuon_app.errors import InputError
 
@@ -62,7 +62,7 @@ class RunLog:
 
     def count(self, server: Server, asked: int, replied: int) -> None:
         """Add a round's traffic: X and C to each client asked, as much from each that replied."""
-        size = sum(x.numel() * x.element_size() for A in (server.X, server.C) for x in A.values())
+        size = sum(x.numel() * x.element_size() for x in (server.X, server.C))
         self._bytes_down += asked * size
         self._bytes_up += replied * size
 
@@ -80,7 +80,7 @@ class RunLog:
             print(json.dumps(line), file=self._file, flush=True)
         self._watch(r, line)
 
-    def finish(self, X: Params) -> None:
+    def finish(self, model: NamedTensors) -> None:
         """Write the model and, last, result.json: where that stands, the run is complete."""
         accuracies = [line["test_accuracy"] for line in self._lines]
         result = self._header | {
@@ -94,7 +94,7 @@ class RunLog:
             "versions": versions(),
         }
         self._file.close()
-        save_file({w: x.detach().cpu().contiguous() for w, x in X.items()}, self.folder / MODEL)
+        save_file({w: x.detach().cpu().contiguous() for w, x in model.items()}, self.folder / MODEL)
         (self.folder / "cohorts.json").write_text(json.dumps(self._cohorts) + "\n")
         new = self.folder / (RESULT + ".new")
         new.write_text(json.dumps(result, indent=2) + "\n")

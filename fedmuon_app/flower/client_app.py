@@ -5,9 +5,8 @@ from typing import cast
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedmuon_app.federation.states import FileStates
 from fedmuon_app.flower.client import MuonClient
-from fedmuon_app.flower.records import sizes_record
+from fedmuon_app.flower.records import FLAT, sizes_record
 from fedmuon_app.flower.runs import job_of, states_of
 
 app = ClientApp()
@@ -24,17 +23,15 @@ def query(message: Message, context: Context) -> Message:
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """One round of the client that the message names."""
-    clients = job_of(context).clients
-    client = MuonClient(clients, FileStates(states_of(context), clients.problem.device))
-    asked, names = message.content.config_records["call"], client.names()
+    client = MuonClient(job_of(context).clients, states_of(context))
+    asked = message.content.config_records["call"]
     call = {key: int(cast(int, asked[key])) for key in ("client", "round")}
-    X, C = (message.content.array_records[name] for name in ("X", "C"))
-    arrays, m, metrics = client.fit([A[w].numpy().copy() for A in (X, C) if A for w in names], {**call})
-    X_i, dC = arrays[: len(names)], arrays[len(names) :]  # no dC without a control
+    X, C = (message.content.array_records[name][FLAT].numpy() for name in ("X", "C"))
+    (X_i, dC), m, metrics = client.fit([X, C], {**call})
     content = RecordDict(
         {
-            "X": ArrayRecord(dict(zip(names, map(Array, X_i), strict=True))),
-            "dC": ArrayRecord(dict(zip(names, map(Array, dC), strict=False))),
+            "X": ArrayRecord({FLAT: Array(X_i)}),
+            "dC": ArrayRecord({FLAT: Array(dC)}),
             "metrics": MetricRecord({"num-examples": m, **call, "train-loss": float(metrics["train-loss"])}),
         }
     )

@@ -1,8 +1,9 @@
 """What goes over Flower's wire, and its names.
 
 A call to a client is {X, C, call: {client, round}}; its reply {X, dC, metrics: {client, round,
-num-examples, train-loss}}. X, C and dC are ArrayRecords with the parameters' names; round 0 asks for the start
-of C_i. A node is asked once, by a query, which clients it plays: {clients: {ids, sizes}}.
+num-examples, train-loss}}. X, C and dC are ArrayRecords of one array each, float[d], laid out as
+:class:`fedmuon_app.algorithms.layout.Layout` says; round 0 asks for the start of C_i. A node is asked once,
+by a query, which clients it plays: {clients: {ids, sizes}}.
 """
 
 from collections.abc import Mapping
@@ -10,19 +11,27 @@ from typing import cast
 
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from torch import Tensor
 
 from fedmuon_app.algorithms.client import Update
-from fedmuon_app.algorithms.params import Params
+
+FLAT = "flat"  # the array's name in its record
 
 
-def to_record(A: Params) -> ArrayRecord:
-    """Named tensors as arrays; on the CPU, in float32 or float64 (Flower cannot send bfloat16)."""
-    return ArrayRecord({w: Array(x.detach().cpu().contiguous().numpy()) for w, x in A.items()})
+def to_record(x: Tensor) -> ArrayRecord:
+    """A vector as a record; float32 or float64 (Flower cannot send bfloat16)."""
+    return ArrayRecord({FLAT: Array(x.detach().cpu().numpy())})
 
 
-def from_record(record: ArrayRecord) -> dict[str, torch.Tensor]:
-    """The inverse. Pickled arrays are refused by numpy."""
-    return {w: torch.from_numpy(a.numpy().copy()) for w, a in record.items()}
+def from_record(record: ArrayRecord) -> Tensor:
+    """The inverse. Pickled arrays are refused by numpy.
+
+    Raises:
+        ValueError: it is not one vector.
+    """
+    if list(record) != [FLAT]:
+        raise ValueError(f"arrays {sorted(record)}, not one that is named {FLAT}")
+    return torch.from_numpy(record[FLAT].numpy().copy())
 
 
 def call(X: ArrayRecord, C: ArrayRecord, client: int, round_: int) -> RecordDict:
@@ -30,14 +39,14 @@ def call(X: ArrayRecord, C: ArrayRecord, client: int, round_: int) -> RecordDict
     return RecordDict({"X": X, "C": C, "call": ConfigRecord({"client": client, "round": round_})})
 
 
-def read_reply(reply: Message, client: int, round_: int, like: Params) -> Update:
+def read_reply(reply: Message, client: int, round_: int, device: torch.device) -> Update:
     """What ``client`` answered to the call of ``round_``.
 
     Args:
         reply: with content.
         client: whom the call was for.
         round_: which call it was.
-        like: the server's X, for the device.
+        device: where the tensors go.
 
     Raises:
         ValueError: a record is missing or unreadable, or it answers another call.
@@ -45,14 +54,12 @@ def read_reply(reply: Message, client: int, round_: int, like: Params) -> Update
     try:
         metrics = reply.content.metric_records["metrics"]
         said = int(cast(float, metrics["client"])), int(cast(float, metrics["round"]))
-        records = [from_record(reply.content.array_records[name]) for name in ("X", "dC")]
+        X, dC = (from_record(reply.content.array_records[name]).to(device) for name in ("X", "dC"))
         loss = float(cast(float, metrics["train-loss"]))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"its reply cannot be read ({type(error).__name__}: {error})") from error
     if said != (client, round_):
         raise ValueError(f"it answers for client {said[0]} in round {said[1]}")
-    device = next(iter(like.values())).device
-    X, dC = ({w: x.to(device) for w, x in record.items()} for record in records)
     return Update(X, dC, loss)
 
 

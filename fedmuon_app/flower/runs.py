@@ -5,10 +5,13 @@ from pathlib import Path
 
 from flwr.app import Context
 
+from fedmuon_app.algorithms.client import initial_state
 from fedmuon_app.build import Job, build
 from fedmuon_app.config import Config, load, loads, split
+from fedmuon_app.federation.states import ClientStates, FileStates, MappedStates
 
 _jobs: dict[str, Job] = {}
+_states: dict[Path, ClientStates] = {}
 
 
 def configuration(context: Context) -> Config:
@@ -37,9 +40,22 @@ def results_of(config: Config, context: Context) -> Path:
     return Path(config.run_dir) if config.run_dir else Path.home() / "fedmuon-runs" / str(context.run_id)
 
 
-def states_of(context: Context) -> Path:
-    """Where clients keep their states: ``state-dir`` of the node's configuration, or in Flower's home."""
-    if "state-dir" in context.node_config:
-        return Path(str(context.node_config["state-dir"]))
-    home = Path(os.environ.get("FLWR_HOME", Path.home() / ".flwr"))
-    return home / "fedmuon" / str(context.run_id)
+def states_of(context: Context) -> ClientStates:
+    """What this process's clients keep: a file each in the node's ``state-dir``, or rows of one file of the run."""
+    given = context.node_config.get("state-dir")
+    folder = Path(str(given)) if given else run_home(context)
+    if folder not in _states:
+        clients = job_of(context).clients
+        device = clients.problem.device
+        if given:
+            _states[folder] = FileStates(folder, device)
+        else:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            like = initial_state(clients.method, clients.problem.X0())
+            _states[folder] = MappedStates(folder / "clients", len(clients.parts), like, device)
+    return _states[folder]
+
+
+def run_home(context: Context) -> Path:
+    """A folder of the run in Flower's home, gone when the run has ended."""
+    return Path(os.environ.get("FLWR_HOME", Path.home() / ".flwr")) / "fedmuon" / str(context.run_id)

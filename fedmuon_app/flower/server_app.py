@@ -12,7 +12,7 @@ from fedmuon_app.config import Config, dump
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.flower.records import to_record
-from fedmuon_app.flower.runs import configuration, job_of, results_of, states_of
+from fedmuon_app.flower.runs import configuration, job_of, results_of, run_home
 from fedmuon_app.flower.strategy import FedMuonStrategy
 
 log = logging.getLogger("fedmuon")
@@ -31,15 +31,13 @@ def main(grid: Grid, context: Context) -> None:
         runlog = RunLog(folder, header(config), _say)
         strategy = FedMuonStrategy(job, runlog)
         strategy.start(grid, to_record(job.server.X), config.rounds, config.federation.round_timeout)
-        runlog.finish(strategy.server.X)
+        runlog.finish(job.model(strategy.server.X))
         log.info("results: %s", folder)
     except Exception as error:
         log.error("%s%s", "" if isinstance(error, (InputError, RuntimeError)) else type(error).__name__ + ": ", error)
         raise
     finally:
-        shutil.rmtree(
-            states_of(context), ignore_errors=True
-        )  # there in a simulation, on other machines in a deployment
+        shutil.rmtree(run_home(context), ignore_errors=True)
 
 
 def _start_log(folder: Path, config: Config) -> None:

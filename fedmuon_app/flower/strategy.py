@@ -8,8 +8,8 @@ from dataclasses import replace
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
+from torch import Tensor
 
-from fedmuon_app.algorithms.params import Params
 from fedmuon_app.algorithms.server import server_step
 from fedmuon_app.build import Job
 from fedmuon_app.errors import InputError
@@ -70,11 +70,11 @@ class FedMuonStrategy(Strategy):
         self.summary()
         self.connect(grid, timeout)
 
-        def train_clients(r: int, cohort: Sequence[int], X: Params, C: Params) -> Replies:
+        def train_clients(r: int, cohort: Sequence[int], X: Tensor, C: Tensor) -> Replies:
             return self._read(r, exchange(grid, self._calls(r, cohort, to_record(X), to_record(C)), timeout))
 
         plan = replace(self.job.plan, rounds=num_rounds)
-        server = replace(self.server, X=from_record(initial_arrays))
+        server = replace(self.server, X=from_record(initial_arrays).to(self.server.X.device))
         self.server = run_rounds(plan, self._clients, server, train_clients, self.job.evaluate, self._runlog)
         return Result(arrays=to_record(self.server.X))
 
@@ -124,7 +124,7 @@ class FedMuonStrategy(Strategy):
                 read[client] = Failure(own_words(reply.error))
             else:
                 try:
-                    read[client] = read_reply(reply, client, r, self.server.X)
+                    read[client] = read_reply(reply, client, r, self.server.X.device)
                 except ValueError as error:
                     read[client] = Failure(str(error))
         return read

@@ -27,7 +27,7 @@ def test_C_stays_the_mean_of_all_C_i_under_partial_participation(name: str, heav
     game = Game(METHODS[name], hp, gradients, START, K=3)
     for _ in range(40):
         game.play(5, S=2, seed=len(game.states))
-        torch.testing.assert_close(game.server.C["w"], game.mean_C(), atol=1e-11, rtol=0)
+        torch.testing.assert_close(game.server.C, game.mean_C(), atol=1e-11, rtol=0)
     assert len(game.states) == 8
 
 
@@ -64,4 +64,4 @@ def test_fedmuon_without_its_oracle_at_alpha_1_keeps_the_last_gradient() -> None
     game.round([0, 1])
     first = gradients[0](START, 0)
     last = gradients[0](START - 0.05 * first, 1)
-    torch.testing.assert_close(game.states[0].C["w"], last)
+    torch.testing.assert_close(game.matrix(game.states[0].C), last)

@@ -41,9 +41,9 @@ def test_at_alpha_1_it_is_option_ii_with_partial_participation() -> None:
     x, c, c_i = option_ii(gradients, rounds=30, S=2, K=4, lr=0.05)
     game = Game(METHODS["scaffold"], Hyper(0.05, 0.05, alpha=1.0), gradients, START, K=4).play(30, S=2)
     torch.testing.assert_close(game.x, x, atol=1e-11, rtol=0)
-    torch.testing.assert_close(game.server.C["w"], c, atol=1e-11, rtol=0)
+    torch.testing.assert_close(game.matrix(game.server.C), c, atol=1e-11, rtol=0)
     for i, state in game.states.items():
-        torch.testing.assert_close(state.C["w"], c_i[i], atol=1e-11, rtol=0)
+        torch.testing.assert_close(game.matrix(state.C), c_i[i], atol=1e-11, rtol=0)
 
 
 @pytest.mark.parametrize("name", ["scaffold", "scaffold_adam"])
@@ -51,24 +51,24 @@ def test_the_correction_changes_the_step(name: str) -> None:
     gradients, _ = quadratics(2, 3, 5)
     game = Game(METHODS[name], Hyper(0.05, 0.05), gradients, START, K=2)
     game.round([0, 1])
-    corrected = game.train(0).X["w"]
-    game.server.C["w"].zero_()  # with c = 0 only -c_i is left
-    assert not torch.equal(corrected, game.train(0).X["w"])
+    corrected = game.train(0).X
+    game.server.C.zero_()  # with c = 0 only -c_i is left
+    assert not torch.equal(corrected, game.train(0).X)
 
 
 def test_its_sign_is_plus_c_minus_c_i() -> None:
     gradients, _ = quadratics(2, 3, 5)
     game = Game(METHODS["scaffold"], Hyper(0.05, 0.05, alpha=1.0), gradients, START)
     game.round([0, 1])
-    x, c, c_0 = game.x, game.server.C["w"], game.states[0].C["w"]
-    torch.testing.assert_close(game.train(0).X["w"], x - 0.05 * (gradients[0](x, 1) - c_0 + c))
+    x, c, c_0 = game.x, game.matrix(game.server.C), game.matrix(game.states[0].C)
+    torch.testing.assert_close(game.matrix(game.train(0).X), x - 0.05 * (gradients[0](x, 1) - c_0 + c))
 
 
 def test_c_i_is_the_mean_gradient_and_not_its_negative() -> None:
     gradients, _ = quadratics(1, 3, 5)
     game = Game(METHODS["scaffold"], Hyper(0.05, 0.05), gradients, START)
     game.round([0])
-    torch.testing.assert_close(game.states[0].C["w"], gradients[0](START, 0))
+    torch.testing.assert_close(game.matrix(game.states[0].C), gradients[0](START, 0))
 
 
 def test_every_client_counts_and_not_only_the_last() -> None:
@@ -76,13 +76,13 @@ def test_every_client_counts_and_not_only_the_last() -> None:
     gradients: list[Gradient] = [lambda X, step, d=d: torch.full_like(X, d) for d in deltas]  # type: ignore[misc]
     game = Game(METHODS["scaffold"], Hyper(0.1, 0.1), gradients, START)
     game.round([0, 1, 2])
-    torch.testing.assert_close(game.server.C["w"], torch.full_like(START, sum(deltas) / 3))
+    torch.testing.assert_close(game.matrix(game.server.C), torch.full_like(START, sum(deltas) / 3))
 
 
 def test_c_starts_at_zero_and_not_at_the_weights() -> None:
     gradients, _ = quadratics(3, 3, 5)
     game = Game(METHODS["scaffold"], Hyper(0.1, 0.1), gradients, START + 7)
-    assert (game.server.C["w"] == 0).all()
+    assert (game.server.C == 0).all()
 
 
 def test_a_late_comer_leaves_c_the_mean_of_all_c_i() -> None:
@@ -91,7 +91,7 @@ def test_a_late_comer_leaves_c_the_mean_of_all_c_i() -> None:
     for _ in range(30):
         game.round([0, 1, 2])  # client 3 is away
     game.round([3])
-    torch.testing.assert_close(game.server.C["w"], game.mean_C(), atol=1e-12, rtol=0)
+    torch.testing.assert_close(game.server.C, game.mean_C(), atol=1e-12, rtol=0)
     game.play(400)
     assert (game.x - best).norm() < 1e-8
 
@@ -102,5 +102,5 @@ def test_adams_second_moment_is_fed_with_the_corrected_gradient() -> None:
     game.round([0, 1])
     before = game.x
     game.round([0])  # its raw gradient is 0 for ever: a v of raw gradients would be 0 and the step huge
-    assert (game.states[0].v["w"] > 0).all()
+    assert (game.states[0].v > 0).all()
     assert (game.x - before).abs().max() <= 0.011

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from fedmuon_app.algorithms.client import Update
 from fedmuon_app.algorithms.methods import METHODS
-from fedmuon_app.algorithms.params import Params, plus
 from fedmuon_app.algorithms.server import Server, initial_server
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.loop import NoGoodReplyError, Plan, run_rounds, with_data
@@ -15,24 +15,24 @@ from fedmuon_app.federation.replies import Failure, Replies
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.federation.sampling import cohort
 
-X0 = {"w": torch.zeros(2, 2), "b": torch.zeros(2)}
-ONES = {w: torch.ones_like(x) for w, x in X0.items()}
+X0 = torch.zeros(6)
+ONES = torch.ones(6)
 
 
 def plan(rounds: int = 4, every: int = 2, gradient_start: bool = False) -> Plan:
     return Plan(0, 2, rounds, every, 1.0, 0.0, gradient_start)
 
 
-def good(X: Params) -> Update:
-    return Update(plus(X, ONES), ONES, 0.5)
+def good(X: Tensor) -> Update:
+    return Update(X + ONES, ONES, 0.5)
 
 
 def start() -> Server:
     return initial_server(METHODS["fedmuon"], X0)
 
 
-def evaluate(X: Params) -> tuple[float, float]:
-    return float(X["b"][0]), 1.0
+def evaluate(X: Tensor) -> tuple[float, float]:
+    return float(X[0]), 1.0
 
 
 class Engine:
@@ -41,7 +41,7 @@ class Engine:
     def __init__(self, bad: Update | Failure, rounds: Sequence[int], clients: Sequence[int] = (1,)) -> None:
         self.bad, self.rounds, self.clients = bad, rounds, clients
 
-    def __call__(self, r: int, sampled: Sequence[int], X: Params, C: Params) -> Replies:
+    def __call__(self, r: int, sampled: Sequence[int], X: Tensor, C: Tensor) -> Replies:
         return {i: self.bad if r in self.rounds and i in self.clients else good(X) for i in reversed(sampled)}
 
 
@@ -59,9 +59,9 @@ def test_rounds_and_their_log(tmp_path: Path) -> None:
     seen = []
     runlog = RunLog(tmp_path, {"algorithm": "fedmuon"}, lambda r, line: seen.append((r, line is not None)))
     server = run_rounds(plan(rounds=5), [0, 1], start(), Engine(good(X0), ()), evaluate, runlog)
-    runlog.finish(server.X)
-    torch.testing.assert_close(server.X["b"], torch.full((2,), 5.0))
-    torch.testing.assert_close(server.C["b"], torch.full((2,), 5.0))
+    runlog.finish({"w": server.X})
+    torch.testing.assert_close(server.X, torch.full((6,), 5.0))
+    torch.testing.assert_close(server.C, torch.full((6,), 5.0))
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["round"] for line in lines] == [2, 4, 5]
     assert seen == [(1, False), (2, True), (3, False), (4, True), (5, True)]
@@ -75,11 +75,11 @@ def test_rounds_and_their_log(tmp_path: Path) -> None:
 
 
 BAD = {
-    "X_i of w has shape": Update({"w": torch.zeros(2, 3), "b": ONES["b"]}, ONES, 0.0),
-    "X_i of b is torch.float64": Update({"w": ONES["w"], "b": ONES["b"].double()}, ONES, 0.0),
-    "X_i is not finite in b": Update({"w": ONES["w"], "b": ONES["b"] * torch.nan}, ONES, 0.0),
-    "ΔC is not finite in w": Update(ONES, {"w": ONES["w"] * torch.inf, "b": ONES["b"]}, 0.0),
-    "ΔC has parameters": Update(ONES, {}, 0.0),
+    "X_i has shape [5], not [6]": Update(torch.ones(5), ONES, 0.0),
+    "X_i is torch.float64": Update(ONES.double(), ONES, 0.0),
+    "X_i is not finite": Update(ONES * torch.nan, ONES, 0.0),
+    "ΔC is not finite": Update(ONES, torch.tensor([1, 1, 1, torch.inf, 1, 1]), 0.0),
+    "ΔC has shape [0], not [6]": Update(ONES, torch.zeros(0), 0.0),
     "out of memory": Failure("out of memory"),
 }
 
@@ -90,8 +90,8 @@ def test_a_bad_reply_is_dropped_and_named_and_the_others_count(
 ) -> None:
     runlog = RunLog(tmp_path, {})
     server = run_rounds(plan(rounds=2), [0, 1], start(), Engine(BAD[reason], (1,)), evaluate, runlog)
-    runlog.finish(server.X)
-    torch.testing.assert_close(server.X["b"], torch.full((2,), 0.5 + 1.0))  # 1/n, n = 2, for the one reply
+    runlog.finish({"w": server.X})
+    torch.testing.assert_close(server.X, torch.full((6,), 0.5 + 1.0))  # 1/n, n = 2, for the one reply
     assert f"round 1: client 1 is dropped: {reason}" in caplog.text
     assert json.loads((tmp_path / "result.json").read_text())["dropped"] == {"1": 1}
 
@@ -99,8 +99,8 @@ def test_a_bad_reply_is_dropped_and_named_and_the_others_count(
 def test_two_rounds_without_a_good_reply_leave_X_and_C_and_the_run_goes_on(tmp_path: Path) -> None:
     engine = Engine(Failure("away"), (1, 2), clients=(0, 1))
     server = run_rounds(plan(rounds=3), [0, 1], start(), engine, evaluate, RunLog(tmp_path, {}))
-    torch.testing.assert_close(server.X["b"], ONES["b"])
-    torch.testing.assert_close(server.C["b"], ONES["b"])
+    torch.testing.assert_close(server.X, ONES)
+    torch.testing.assert_close(server.C, ONES)
 
 
 def test_after_three_such_rounds_it_stops_with_the_clients_words(tmp_path: Path) -> None:
@@ -114,14 +114,14 @@ def test_after_three_such_rounds_it_stops_with_the_clients_words(tmp_path: Path)
 def test_the_gradient_start_asks_everyone_in_round_0(tmp_path: Path) -> None:
     asked = []
 
-    def engine(r: int, sampled: Sequence[int], X: Params, C: Params) -> Replies:
+    def engine(r: int, sampled: Sequence[int], X: Tensor, C: Tensor) -> Replies:
         asked.append((r, list(sampled)))
         return {i: Update(X, ONES, 0.0) for i in sampled}
 
     server = run_rounds(plan(1, gradient_start=True), [0, 1, 2], start(), engine, evaluate, RunLog(tmp_path, {}))
     assert asked[0] == (0, [0, 1, 2])
     assert len(asked[1][1]) == 2
-    torch.testing.assert_close(server.C["b"], ONES["b"] + 2 / 3)
+    torch.testing.assert_close(server.C, ONES + 2 / 3)
 
 
 def test_clients_without_data_are_left_out_with_a_line(caplog: pytest.LogCaptureFixture) -> None:

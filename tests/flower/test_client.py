@@ -20,13 +20,13 @@ def test_fit_returns_X_i_then_dC_and_remembers(algorithm: str, tmp_path: Path) -
     j = job(algorithm)
     client = MuonClient(j.clients, FileStates(tmp_path, torch.device("cpu")))
     X, C = j.server.X, j.server.C
-    parameters = [x.numpy() for A in (X, C) for x in A.values()]
+    parameters = [X.numpy(), C.numpy()]
     first, m, metrics = client.fit(parameters, {"client": 1, "round": 1})
     second, _, _ = client.fit(parameters, {"client": 1, "round": 2})
-    update, state = j.clients.train(1, X, C, None)
-    again, _ = j.clients.train(1, X, C, state)
-    check(first, [*update.X.values(), *update.dC.values()])
-    check(second, [*again.X.values(), *again.dC.values()])
+    states = FileStates(tmp_path / "other", torch.device("cpu"))
+    update, again = (j.clients.answer(r, 1, X, C, states) for r in (1, 2))
+    check(first, [update.X, update.dC])
+    check(second, [again.X, again.dC])
     assert m == len(j.clients.parts[1])
     assert metrics == {"train-loss": update.loss}
 
@@ -39,4 +39,4 @@ def check(arrays: Sequence[np.ndarray], tensors: Sequence[torch.Tensor]) -> None
 def test_an_X_of_another_model_is_refused(tmp_path: Path) -> None:
     client = MuonClient(job("fedavg").clients, FileStates(tmp_path, torch.device("cpu")))
     with pytest.raises(ValueError, match="does not fit this client's model"):
-        client.fit([np.zeros((2, 2), dtype=np.float32)], {"client": 0, "round": 1})
+        client.fit([np.zeros(4, dtype=np.float32), np.zeros(0, dtype=np.float32)], {"client": 0, "round": 1})

@@ -18,8 +18,9 @@ def test_lenet_has_its_published_layers(padding: int, features: int, group_norm:
     assert norms == ([(2, 6), (4, 16)] if group_norm else [])
 
 
-def test_pooling_before_relu_is_the_same_function() -> None:
-    model = LeNet(group_norm=True)
+@pytest.mark.parametrize("group_norm", [False, True])
+def test_pooling_before_relu_with_eight_channels_is_the_same_function(group_norm: bool) -> None:
+    model = LeNet(group_norm=group_norm)
     x = torch.randn(3, 1, 28, 28)
     y = model.norm1(F.max_pool2d(F.relu(model.conv1(x)), 2))
     y = model.norm2(F.max_pool2d(F.relu(model.conv2(y)), 2)).flatten(1)

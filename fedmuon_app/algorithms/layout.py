@@ -1,0 +1,66 @@
+"""All parameters of a model as one flat vector, and where each one stands in it."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+NamedTensors = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The matrices first, then all other parameters, each kind in the model's order.
+
+    Attributes:
+        matrices: name and shape of the parameters that take the method's own rule.
+        vectors: those that take the vectors' rule.
+    """
+
+    matrices: Mapping[str, torch.Size]
+    vectors: Mapping[str, torch.Size]
+
+    @classmethod
+    def of(cls, parameters: NamedTensors, exclude: Collection[str] = ()) -> "Layout":
+        """That of a model.
+
+        Args:
+            parameters: by name. Those with two or more dimensions are matrices: d1 = shape[0] rows.
+            exclude: names of matrices that take the vectors' rule all the same.
+        """
+        matrices = {w: x.shape for w, x in parameters.items() if x.ndim >= 2 and w not in exclude}
+        return cls(matrices, {w: x.shape for w, x in parameters.items() if w not in matrices})
+
+    @cached_property
+    def shapes(self) -> dict[str, torch.Size]:
+        """Of all parameters, in the vector's order."""
+        return {**self.matrices, **self.vectors}
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Numbers in each of them."""
+        return [shape.numel() for shape in self.shapes.values()]
+
+    @cached_property
+    def in_matrices(self) -> int:
+        """Numbers in all matrices."""
+        return sum(self.sizes[: len(self.matrices)])
+
+    def __len__(self) -> int:
+        """Numbers in the vector, d."""
+        return sum(self.sizes)
+
+    def flat(self, parameters: NamedTensors) -> Tensor:
+        """One new vector float[d] of all parameters."""
+        return torch.cat([parameters[w].reshape(-1) for w in self.shapes])
+
+    def views(self, x: Tensor) -> dict[str, Tensor]:
+        """The parts of a vector float[d] by name, in their shapes; they share its memory."""
+        parts = torch.split(x, self.sizes)
+        return {w: part.view(shape) for (w, shape), part in zip(self.shapes.items(), parts, strict=True)}
+
+    def not_finite(self, x: Tensor) -> list[str]:
+        """Names of the parameters that hold a NaN or an infinity (empty when all is well)."""
+        return [] if x.isfinite().all() else [w for w, part in self.views(x).items() if not part.isfinite().all()]

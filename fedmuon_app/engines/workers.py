@@ -1,0 +1,156 @@
+"""Processes that train clients and test X, over memory that they share with this one: nothing is serialised.
+
+Who computes what is decided by who is free. No number depends on it: a client's round is a function of
+(seed, client, round, X, C, its state), and sums are taken by the caller in the order of client ids.
+"""
+
+import mmap
+import multiprocessing
+import signal
+import traceback
+from collections.abc import Sequence
+from multiprocessing.connection import Connection, wait
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedmuon_app.algorithms.client import NonFiniteError, Update
+from fedmuon_app.build import Job
+from fedmuon_app.federation.replies import Failure, Replies
+from fedmuon_app.federation.states import ClientStates
+from fedmuon_app.problem import mean_score, parts_of
+
+Task = tuple[str, Any, Any, int]
+"""("train", round, client, slot) or ("test", start, stop, 0)."""
+
+
+class WorkerDiedError(RuntimeError):
+    """A worker's process has ended in the middle of a run."""
+
+
+class Workers:
+    """A pool of forked processes; a context manager."""
+
+    def __init__(self, job: Job, states: ClientStates, count: int, most: int) -> None:
+        """Fork them (so: before threads are started).
+
+        Args:
+            job: the run.
+            states: must be shared between processes.
+            count: of processes, >= 1.
+            most: clients that a round may call.
+        """
+        X, C = job.server.X, job.server.C
+        self._job, self._d = job, len(X)
+        self._model = _shared(1, len(X) + len(C), X.dtype)[0]  # X, then C
+        self._slots = _shared(most, len(X) + len(C), X.dtype)  # X_i, then ΔC_i
+        self._model[: self._d] = X
+        fork = multiprocessing.get_context("fork")
+        self._pipes: list[Connection] = []
+        self._processes = []
+        for _ in range(count):
+            here, there = fork.Pipe()
+            process = fork.Process(target=self._work, args=(there, states), daemon=True)
+            process.start()
+            there.close()
+            self._pipes.append(here)
+            self._processes.append(process)
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            process.join()
+
+    def train(self, r: int, cohort: Sequence[int], X: Tensor, C: Tensor) -> Replies:
+        """A round of the clients of ``cohort``. The replies are good until the next call.
+
+        Raises:
+            WorkerDiedError: a process has ended.
+        """
+        torch.cat([X, C], out=self._model)
+        work = {i: min(len(self._job.clients.parts[i]), self._job.clients.batch_size) for i in cohort}
+        longest_first = sorted(cohort, key=lambda i: -work[i])
+        losses = self._map([("train", r, i, slot) for slot, i in enumerate(longest_first)])
+        replies: Replies = {}
+        for slot, (i, loss) in enumerate(zip(longest_first, losses, strict=True)):
+            row = self._slots[slot]
+            replies[i] = loss if isinstance(loss, Failure) else Update(row[: self._d], row[self._d :], loss)
+        return replies
+
+    def evaluate(self, X: Tensor) -> tuple[float, float]:
+        """Accuracy and mean loss of X on the test set: the same parts, summed in the same order, as in one process.
+
+        Raises:
+            WorkerDiedError: a process has ended.
+        """
+        self._model[: self._d] = X
+        length = len(self._job.data.test)
+        return mean_score(self._map([("test", part.start, part.stop, 0) for part in parts_of(length)]), length)
+
+    def _map(self, tasks: Sequence[Task]) -> list[Any]:
+        """The results in the order of the tasks; a worker gets the next one when it is done with its last."""
+        results: list[Any] = [None] * len(tasks)
+        waiting, busy = list(range(len(tasks)))[::-1], {}
+        for pipe in self._pipes[: len(tasks)]:
+            busy[pipe] = waiting.pop()
+            pipe.send(tasks[busy[pipe]])
+        while busy:
+            for ready in wait(list(busy)):
+                pipe = self._pipes[self._pipes.index(ready)]  # type: ignore[arg-type]  # wait's type is wider
+                try:
+                    result = pipe.recv()
+                except (EOFError, ConnectionError):
+                    process = self._processes[self._pipes.index(pipe)]
+                    process.join()
+                    raise WorkerDiedError(
+                        f"a worker process ended with exit code {process.exitcode} (-9: killed, perhaps for memory): "
+                        "the run cannot go on; fewer engine.workers need less memory"
+                    ) from None
+                if isinstance(result, Exception):
+                    raise result
+                results[busy.pop(pipe)] = result
+                if waiting:
+                    busy[pipe] = waiting.pop()
+                    pipe.send(tasks[busy[pipe]])
+        return results
+
+    def _work(self, pipe: Connection, states: ClientStates) -> None:
+        """The life of a worker."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for mine in self._pipes:  # those of workers that were forked before
+            mine.close()
+        clients, test = self._job.clients, self._job.data.test
+        X, C = self._model[: self._d], self._model[self._d :]
+        while True:
+            try:
+                kind, *task, slot = pipe.recv()
+            except EOFError:  # the parent is gone
+                return
+            try:
+                if kind == "test":
+                    pipe.send(clients.problem.score(X, test, slice(*task)))
+                    continue
+                r, i = task
+                update = clients.answer(r, i, X, C, states)
+                torch.cat([update.X, update.dC], out=self._slots[slot])
+                pipe.send(update.loss)
+            except NonFiniteError as error:
+                pipe.send(Failure(str(error)))
+            except Exception as error:  # the parent raises it
+                error.add_note(traceback.format_exc())
+                pipe.send(error)
+
+
+def _shared(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+    """Zeros that forked processes share; pages that nobody writes cost nothing."""
+    memory = mmap.mmap(-1, rows * columns * dtype.itemsize)
+    return torch.frombuffer(memory, dtype=dtype).view(rows, columns)

@@ -1,0 +1,107 @@
+"""A round's clients as one computation: torch.func.vmap over the arithmetic of their local rounds.
+
+For a GPU, which a single client's LeNet leaves idle between its launches. On a CPU it is slower than one client
+after the other (docs/performance.md) and serves the tests.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from fedmuon_app.algorithms.client import ClientState, Update, local_steps, uses_adam
+from fedmuon_app.data.examples import Examples
+from fedmuon_app.errors import InputError
+from fedmuon_app.federation.clients import Clients
+from fedmuon_app.federation.replies import Failure, Replies
+from fedmuon_app.federation.states import ClientStates
+
+Batch = tuple[Tensor, Tensor, Tensor]
+
+VECTORS = 12  # of float[d] that a client's round holds at once: X_i, M, C_i, G, g, D and their temporaries
+ACTIVATIONS = 2  # times what the forward pass saves: gradients of the same sizes
+MOST_OF_FREE = 0.8
+
+
+def answer_stacked(
+    clients: Clients, cohort: Sequence[int], X: Tensor, C: Tensor, states: ClientStates, most: int
+) -> Replies:
+    """What the clients of ``cohort`` send, ``most`` of them at a time; what they keep goes to ``states``.
+
+    Raises:
+        InputError: the model draws random numbers, which would depend on the stack.
+    """
+    replies: Replies = {}
+    for start in range(0, len(cohort), most):
+        replies |= _one_stack(clients, cohort[start : start + most], X, C, states)
+    return replies
+
+
+def largest_stack(clients: Clients, gibibytes: float | None) -> int:
+    """How many clients fit into the memory given, at least 1; None: into most of what is free on the GPU.
+
+    An estimate: the vectors of a local round, and what one forward pass of B examples saves for its backward pass.
+    """
+    problem, saved = clients.problem, 0
+
+    def count(x: Tensor) -> Tensor:
+        nonlocal saved
+        saved += x.numel() * x.element_size()
+        return x
+
+    fullest = max(range(len(clients.parts)), key=lambda i: len(clients.parts[i]))
+    (batch,) = clients.minibatches(fullest, 0, 1)
+    X = problem.X0()
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda x: x):
+        problem.gradient(X, batch)
+    each = VECTORS * X.numel() * X.element_size() + ACTIVATIONS * saved
+    if gibibytes is None:
+        if problem.device.type != "cuda":
+            return len(clients.parts)
+        return max(1, int(MOST_OF_FREE * torch.cuda.mem_get_info(problem.device)[0] / each))
+    return max(1, int(gibibytes * 2**30 / each))
+
+
+@torch.no_grad()
+def _one_stack(clients: Clients, cohort: Sequence[int], X: Tensor, C: Tensor, states: ClientStates) -> Replies:
+    method, hp, problem, K = clients.method, clients.hp, clients.problem, clients.K
+    before = [clients.state(i, states) for i in cohort]
+    drawn = [clients.minibatches(i, state.steps, K) for i, state in zip(cohort, before, strict=True)]
+    batches = [_padded(clients, [own[k] for own in drawn]) for k in range(K)]
+    M, C_i, v = (torch.stack(parts) for parts in zip(*((s.M, s.C, s.v) for s in before), strict=True))
+    t = torch.tensor([s.t for s in before], dtype=torch.float64, device=problem.device)
+
+    def steps(kept: tuple[Tensor, Tensor, Tensor], t: Tensor, batches: list[Batch]) -> tuple[Tensor, ...]:
+        return local_steps(method, hp, problem.layout, problem.weighted_gradient, X, C, kept, t, batches)
+
+    try:
+        X_i, M, C_next, v, losses = torch.vmap(steps)((M, C_i, v), t, batches)
+    except RuntimeError as error:
+        if "randomness" in str(error):
+            raise InputError(
+                "engine.stacked = true: this model draws random numbers (dropout); set it to false"
+            ) from error
+        raise
+    dC, finite = C_next - C_i, (X_i + M).isfinite().all(1).tolist()
+    replies: Replies = {}
+    for j, (i, old, loss) in enumerate(zip(cohort, before, losses.tolist(), strict=True)):
+        if not finite[j]:
+            names = ", ".join(problem.layout.not_finite(X_i[j] + M[j]))
+            replies[i] = Failure(f"not finite after {K} local steps in {names}: the step size is too large")
+            continue
+        replies[i] = Update(X_i[j], dC[j], loss)
+        count = (old.t if hp.keep_momentum else 0) + K if uses_adam(method) else 0
+        M_j = M[j]
+        C_j = M_j if method.control == "momentum" else C_next[j]
+        states.save(i, ClientState(M_j, C_j, v[j], count, old.steps + K))
+    return replies
+
+
+def _padded(clients: Clients, parts: Sequence[Examples]) -> Batch:
+    """One minibatch of each client: pixels float[S, B, …], labels int64[S, B], weights float[S, B] (0: padding)."""
+    images = pad_sequence([part.images for part in parts], batch_first=True)
+    labels = pad_sequence([part.labels for part in parts], batch_first=True)
+    weights = pad_sequence([torch.full((len(part),), 1 / len(part)) for part in parts], batch_first=True)
+    pixels = clients.problem.pixels(images.flatten(0, 1)).view(images.shape)
+    return pixels, labels, weights.to(pixels.device)
