@@ -52,11 +52,10 @@ class Workers:
         self._processes = []
         for _ in range(count):
             here, there = fork.Pipe()
-            process = fork.Process(target=self._work, args=(there, states), daemon=True)
-            process.start()
-            there.close()
             self._pipes.append(here)
-            self._processes.append(process)
+            self._processes.append(fork.Process(target=self._work, args=(there, states), daemon=True))
+            self._processes[-1].start()
+            there.close()
 
     def __enter__(self) -> "Workers":
         return self
@@ -126,8 +125,8 @@ class Workers:
         """The life of a worker."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        for mine in self._pipes:  # those of workers that were forked before
-            mine.close()
+        for end in self._pipes:  # the parent's ends: only when nobody else holds them does its death show
+            end.close()
         clients, test = self._job.clients, self._job.data.test
         X, C = self._model[: self._d], self._model[self._d :]
         while True:

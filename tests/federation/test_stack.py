@@ -1,0 +1,102 @@
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedmuon_app.algorithms.methods import METHODS
+from fedmuon_app.build import Job, build
+from fedmuon_app.config import load
+from fedmuon_app.engines.in_process import one_by_one, stacked
+from fedmuon_app.errors import InputError
+from fedmuon_app.federation.replies import Failure
+from fedmuon_app.federation.stack import answer_stacked, largest_stack
+from fedmuon_app.federation.states import unnamed_states
+from tests.engines.test_workers import play
+
+SMALL = ["rounds=4", "evaluation.every=4", "local.steps=2", "federation.clients_per_round=5"]
+GIB = 2**30
+
+
+def a_job(*overrides: str) -> Job:
+    """β = 0.1: some clients have fewer examples than a batch."""
+    return build(load([*SMALL, "local.batch_size=24", *overrides]))
+
+
+def states_of(job: Job):  # noqa: ANN201
+    return unnamed_states(len(job.clients.parts), job.clients.initial_state(), job.clients.problem.device)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "more", "tolerance"),
+    [
+        *((name, "seed=0", 1e-5) for name in METHODS),
+        ("fedmuon", "model.group_norm=true", 1e-5),
+        ("fedmuon", "compute=bfloat16", 1e-2),
+    ],
+)
+def test_a_stack_gives_the_X_and_C_of_one_client_after_the_other(
+    algorithm: str, more: str, tolerance: float, tmp_path: Path
+) -> None:
+    job = a_job(f"algorithm={algorithm}", more)
+    assert min(m for m in job.sizes().values() if m) < 24
+    with states_of(job) as states:
+        alone, _ = play(job, one_by_one(job, states), job.evaluate, tmp_path / "alone")
+    with states_of(job) as states:
+        together, _ = play(job, stacked(job, states, None), job.evaluate, tmp_path / "together")
+    assert (together.X - alone.X).norm() < tolerance * alone.X.norm()
+    assert (together.C - alone.C).norm() <= 100 * tolerance * alone.C.norm()
+    assert not torch.equal(together.X, job.server.X)
+
+
+def test_the_memory_given_splits_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = a_job()
+    X, C, cohort = job.server.X, job.server.C, [1, 2, 3, 4, 5]
+    sizes = []
+    original = torch.vmap
+    monkeypatch.setattr(
+        torch, "vmap", lambda f: lambda kept, *rest: sizes.append(len(kept[0])) or original(f)(kept, *rest)
+    )
+    with states_of(job) as states:
+        whole = answer_stacked(job.clients, cohort, X, C, states, most=16)
+    with states_of(job) as states:
+        parts = answer_stacked(job.clients, cohort, X, C, states, most=2)
+    assert sizes == [5, 2, 2, 1]
+    for i in cohort:
+        assert (whole[i].X - parts[i].X).norm() < 1e-5 * X.norm()  # type: ignore[union-attr]
+    assert largest_stack(job.clients, None) == 16
+    few = largest_stack(job.clients, 0.05)
+    assert 1 < few < largest_stack(job.clients, 0.1) <= 2 * few + 1
+    assert largest_stack(job.clients, 1e-6) == 1
+
+
+def test_a_client_that_diverges_fails_alone() -> None:
+    job = a_job("algorithm=fedavg", "local.steps=1", "federation.num_clients=3", "federation.clients_per_round=3")
+    with states_of(job) as states:
+        bad = job.clients.initial_state()
+        bad.M[-1] = torch.nan
+        states.save(1, type(bad)(bad.M, bad.C, bad.v, bad.t, steps=3))
+        replies = answer_stacked(job.clients, [0, 1, 2], job.server.X, job.server.C, states, most=3)
+        kept = states.load(1)
+    assert [isinstance(replies[i], Failure) for i in range(3)] == [False, True, False]
+    assert replies[1].reason.startswith("not finite after 1 local steps in fc3.bias")  # type: ignore[union-attr]
+    assert kept is not None
+    assert kept.steps == 3
+
+
+class Drops(nn.Module):
+    """A model with dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.Dropout(0.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.layers(x)
+        return scores
+
+
+def test_a_model_with_dropout_is_refused() -> None:
+    job = a_job("model=custom", "model._target_=tests.federation.test_stack.Drops")
+    with states_of(job) as states, pytest.raises(InputError, match=r"engine\.stacked = true: this model draws random"):
+        answer_stacked(job.clients, [1, 2], job.server.X, job.server.C, states, most=2)
