@@ -86,7 +86,7 @@ def initial_gradient(
         NonFiniteError: the gradient is not finite.
     """
     loss, g = gradient(X, batch)
-    refuse_non_finite(layout, g, K=1)
+    refuse_non_finite(layout, (g,), K=1)
     C = g / hp.alpha if hp.heavy_ball and method.control == "momentum" else g
     M = C if method.control == "momentum" else state.M
     return Update(X, C - state.C, float(loss)), replace(state, M=M, C=C, steps=state.steps + 1)
@@ -128,7 +128,7 @@ def local_round(
     X_i, M, C_next, v, loss = local_steps(
         method, hp, layout, gradient, X, C, (state.M, state.C, state.v), state.t, batches
     )
-    refuse_non_finite(layout, X_i + M, K)
+    refuse_non_finite(layout, (X_i, M), K)
     t = (state.t if hp.keep_momentum else 0) + K if uses_adam(method) else 0
     return Update(X_i, C_next - state.C, float(loss)), ClientState(M, C_next, v, t, state.steps + K)
 
@@ -170,33 +170,32 @@ def local_steps(
     for batch in batches:
         loss, g = gradient(X_i, batch)
         losses.append(loss)
-        corrected = g - C_i + C if method.control == "gradient" else g
-        M = (1 - hp.alpha) * M + weight * corrected  # momentum
-        G = M - C_i + C if method.control == "momentum" else M  # bias correction
+        corrected = (g - C_i).add_(C) if method.control == "gradient" else g
+        M = ((1 - hp.alpha) * M).add_(corrected, alpha=weight)  # momentum
+        G = (M - C_i).add_(C) if method.control == "momentum" else M  # bias correction
         moments = None
         if uses_adam(method):
             t = t + 1
-            g_v = g - C_i + C if method.control == "momentum" else corrected
-            v = hp.beta2 * v + (1 - hp.beta2) * g_v * g_v
+            g_v = (g - C_i).add_(C) if method.control == "momentum" else corrected
+            v = (hp.beta2 * v).addcmul_(g_v, g_v, value=1 - hp.beta2)
             moments = Moments(v, t)
-        X_i = X_i + _step(method, hp, layout, G, moments)
+        X_i = _step(method, hp, layout, X_i, G, moments)
         if method.control == "gradient":
             g_sum = g_sum + g
     C_next = {"none": C_i, "gradient": g_sum / len(batches), "momentum": M}[method.control]
     return X_i, M, C_next, v, torch.stack(losses).mean()
 
 
-def _step(method: Method, hp: Hyper, layout: Layout, G: Tensor, moments: Moments | None) -> Tensor:
-    """η·D of all parameters."""
-    m = layout.in_matrices
-    of_matrices, of_vectors = (
-        rule(G[part], list(shapes.values()), moments and Moments(moments.v[part], moments.t), hp)
-        for rule, part, shapes in (
-            (method.matrix_step, slice(0, m), layout.matrices),
-            (method.vector_step, slice(m, None), layout.vectors),
-        )
-    )
-    return torch.cat([hp.lr * of_matrices, hp.vector_lr * of_vectors])
+def _step(method: Method, hp: Hyper, layout: Layout, X_i: Tensor, G: Tensor, moments: Moments | None) -> Tensor:
+    """X_i + η·D."""
+    m, stepped = layout.in_matrices, []
+    for rule, lr, part, shapes in (
+        (method.matrix_step, hp.lr, slice(0, m), layout.matrices),
+        (method.vector_step, hp.vector_lr, slice(m, None), layout.vectors),
+    ):
+        D = rule(G[part], list(shapes.values()), moments and Moments(moments.v[part], moments.t), hp)
+        stepped.append(torch.add(X_i[part], D, alpha=lr))
+    return torch.cat(stepped)
 
 
 def uses_adam(method: Method) -> bool:
@@ -204,14 +203,14 @@ def uses_adam(method: Method) -> bool:
     return adam in (method.matrix_step, method.vector_step)
 
 
-def refuse_non_finite(layout: Layout, x: Tensor, K: int) -> None:
-    """One test for all parameters (one wait for a GPU); names are looked up on failure only.
+def refuse_non_finite(layout: Layout, vectors: Sequence[Tensor], K: int) -> None:
+    """Look once, at the end of K local steps: what is not finite on the way does not become so again.
 
     Raises:
-        NonFiniteError: a number of x, which K local steps led to, is NaN or infinite.
+        NonFiniteError: a number of the vectors is NaN or infinite.
     """
-    if names := layout.not_finite(x):
+    if names := {w for x in vectors for w in layout.not_finite(x)}:
         raise NonFiniteError(
-            f"not finite after {K} local steps in {', '.join(names)}: "
+            f"not finite after {K} local steps in {', '.join(w for w in layout.shapes if w in names)}: "
             "the step size is too large for this model, or the data holds NaN"
         )

@@ -63,4 +63,9 @@ class Layout:
 
     def not_finite(self, x: Tensor) -> list[str]:
         """Names of the parameters that hold a NaN or an infinity (empty when all is well)."""
-        return [] if x.isfinite().all() else [w for w, part in self.views(x).items() if not part.isfinite().all()]
+        return [] if all_finite(x) else [w for w, part in self.views(x).items() if not part.isfinite().all()]
+
+
+def all_finite(x: Tensor) -> bool:
+    """Whether no number is NaN or infinite; in one pass without a temporary where all is well."""
+    return bool(x.sum().isfinite()) or bool(x.isfinite().all())

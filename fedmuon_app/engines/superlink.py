@@ -25,6 +25,7 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
+HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # for the arrays that Flower and Ray copy
 
 
 class FlowerError(RuntimeError):
@@ -46,7 +47,7 @@ class SuperLink:
         """
         # Flower finds its other programs on the PATH, where those of a virtual environment may not be
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
-        self._env = os.environ | QUIET | {"FLWR_HOME": str(home), "RAY_TMPDIR": str(home), "PATH": path}
+        self._env = HUGE_PAGES | os.environ | QUIET | {"FLWR_HOME": str(home), "RAY_TMPDIR": str(home), "PATH": path}
         port = _free_port()
         (home / "config.toml").write_text(
             f'[superlink]\ndefault = "own"\n\n[superlink.own]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'

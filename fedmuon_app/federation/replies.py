@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedmuon_app.algorithms.client import Update
+from fedmuon_app.algorithms.layout import all_finite
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,6 @@ def fault(update: Update, X: Tensor, C: Tensor) -> str | None:
             return f"{name} has shape {list(got.shape)}, not {list(wanted.shape)}"
         if got.dtype != wanted.dtype:
             return f"{name} is {got.dtype}, not {wanted.dtype}"
-        if not got.isfinite().all():
+        if not all_finite(got):
             return f"{name} is not finite"
     return None

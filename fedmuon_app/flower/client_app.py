@@ -2,11 +2,12 @@
 
 from typing import cast
 
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+import torch
+from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedmuon_app.flower.client import MuonClient
-from fedmuon_app.flower.records import FLAT, sizes_record
+from fedmuon_app.flower.records import from_record, sizes_record, to_record
 from fedmuon_app.flower.runs import job_of, states_of
 
 app = ClientApp()
@@ -26,12 +27,12 @@ def train(message: Message, context: Context) -> Message:
     client = MuonClient(job_of(context).clients, states_of(context))
     asked = message.content.config_records["call"]
     call = {key: int(cast(int, asked[key])) for key in ("client", "round")}
-    X, C = (message.content.array_records[name][FLAT].numpy() for name in ("X", "C"))
-    (X_i, dC), m, metrics = client.fit([X, C], {**call})
+    X, C = (from_record(message.content.array_records[name]) for name in ("X", "C"))
+    (X_i, dC), m, metrics = client.fit([X.numpy(), C.numpy()], {**call})
     content = RecordDict(
         {
-            "X": ArrayRecord({FLAT: Array(X_i)}),
-            "dC": ArrayRecord({FLAT: Array(dC)}),
+            "X": to_record(torch.from_numpy(X_i)),
+            "dC": to_record(torch.from_numpy(dC)),
             "metrics": MetricRecord({"num-examples": m, **call, "train-loss": float(metrics["train-loss"])}),
         }
     )

@@ -6,11 +6,16 @@ num-examples, train-loss}}. X, C and dC are ArrayRecords of one array each, floa
 by a query, which clients it plays: {clients: {ids, sizes}}.
 """
 
+import io
+import warnings
 from collections.abc import Mapping
 from typing import cast
 
+import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.common.constant import SType
+from numpy.lib import format as npy
 from torch import Tensor
 
 from fedmuon_app.algorithms.client import Update
@@ -19,19 +24,31 @@ FLAT = "flat"  # the array's name in its record
 
 
 def to_record(x: Tensor) -> ArrayRecord:
-    """A vector as a record; float32 or float64 (Flower cannot send bfloat16)."""
-    return ArrayRecord({FLAT: Array(x.detach().cpu().numpy())})
+    """A vector as a record, with one copy where flwr.app.Array makes two; float32 or float64 (not bfloat16)."""
+    array, head = x.detach().cpu().numpy(), io.BytesIO()
+    npy.write_array_header_1_0(head, npy.header_data_from_array_1_0(array))
+    data = b"".join((head.getvalue(), array.data))
+    return ArrayRecord({FLAT: Array(str(array.dtype), list(array.shape), SType.NUMPY, data)})
 
 
 def from_record(record: ArrayRecord) -> Tensor:
-    """The inverse. Pickled arrays are refused by numpy.
+    """The inverse, without the two copies of :meth:`flwr.app.Array.numpy`: not to be written to.
 
     Raises:
-        ValueError: it is not one vector.
+        ValueError: it is not one vector of floats in numpy's format.
     """
     if list(record) != [FLAT]:
         raise ValueError(f"arrays {sorted(record)}, not one that is named {FLAT}")
-    return torch.from_numpy(record[FLAT].numpy().copy())
+    data = record[FLAT].data
+    stream = io.BytesIO(data)
+    if npy.read_magic(stream) != (1, 0):
+        raise ValueError("an array in an unknown version of numpy's format")
+    shape, _, dtype = npy.read_array_header_1_0(stream)
+    if dtype not in (np.float32, np.float64) or len(shape) != 1:
+        raise ValueError(f"an array of {dtype} and shape {list(shape)}, not a vector of floats")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given (NumPy array|buffer) is not writable")
+        return torch.from_numpy(np.frombuffer(data, dtype, count=shape[0], offset=stream.tell()))
 
 
 def call(X: ArrayRecord, C: ArrayRecord, client: int, round_: int) -> RecordDict:

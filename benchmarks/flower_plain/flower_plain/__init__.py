@@ -1,0 +1,1 @@
+"""FedMuon on Flower, straightforwardly."""
