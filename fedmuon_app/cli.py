@@ -4,13 +4,14 @@ import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
+from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 
 from fedmuon_app.config import conf_dir, load, register, typed
@@ -19,7 +20,17 @@ from fedmuon_app.engines.superlink import FlowerError
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.loop import NoGoodReplyError
 
-FAILED: list[Path] = []  # folders of a sweep's runs that did not complete
+FAILED = "failed.txt"  # in the folder of a sweep's run that did not complete: why
+
+
+class Failures(Callback):
+    """Hydra calls it at the end of a sweep, whose runs were in processes of their own."""
+
+    files: ClassVar[list[Path]] = []
+
+    def on_multirun_end(self, config: Any, **kwargs: Any) -> None:
+        """Find what failed."""
+        self.files[:] = sorted(Path(config.hydra.sweep.dir).glob(f"*/{FAILED}"))
 
 
 def main() -> None:
@@ -33,8 +44,8 @@ def main() -> None:
             stop(str(error), status=2)
     register()
     hydra.main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(run)()
-    if FAILED:
-        stop(f"{len(FAILED)} of the sweep's runs failed: {', '.join(map(str, FAILED))}", status=1)
+    if Failures.files:
+        stop(f"{len(Failures.files)} of the sweep's runs failed: {', '.join(map(str, Failures.files))}", status=1)
 
 
 def run(node: Any) -> None:
@@ -42,6 +53,9 @@ def run(node: Any) -> None:
     config = typed(node)
     folder = Path(config.run_dir or HydraConfig.get().runtime.output_dir).absolute()
     config.run_dir = str(folder)
+    if config.engine.workers is None and HydraConfig.get().mode == RunMode.MULTIRUN:
+        if HydraConfig.get().runtime.choices["hydra/launcher"] != "basic":
+            config.engine.workers = 0  # the runs of a sweep have a core each
     try:
         ENGINES[config.engine.name](config, folder)
         print(f"results: {folder}")
@@ -49,7 +63,7 @@ def run(node: Any) -> None:
         if HydraConfig.get().mode != RunMode.MULTIRUN:
             stop(str(error), status=2 if isinstance(error, InputError) else 1)
         print(f"fedmuon: {error}", file=sys.stderr)
-        FAILED.append(folder)
+        (folder / FAILED).write_text(f"{error}\n")
 
 
 def runs(overrides: list[str], multirun: bool) -> Iterator[list[str]]:

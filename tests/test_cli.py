@@ -12,7 +12,7 @@ SMALL = ["rounds=2", "evaluation.every=1", "local.steps=1", "local.batch_size=8"
 @pytest.fixture
 def fedmuon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # noqa: ANN201
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "FAILED", [])
+    monkeypatch.setattr(cli.Failures, "files", [])
 
     def run(*words: str) -> None:
         monkeypatch.setattr(sys, "argv", ["fedmuon", *words])
@@ -63,20 +63,23 @@ def test_a_run_and_its_folder(fedmuon, tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_sweep_has_a_folder_a_run(fedmuon, tmp_path: Path) -> None:  # noqa: ANN001
-    fedmuon("-m", *SMALL, "algorithm=fedmuon,localmuon", "seed=0,1", "hydra.sweep.dir=sweep")
+    fedmuon("-m", *SMALL, "algorithm=fedmuon,localmuon", "seed=0,1", f"hydra.sweep.dir={tmp_path}/sweep")
     results = [json.loads(file.read_text()) for file in sorted((tmp_path / "sweep").rglob("result.json"))]
     assert [(r["algorithm"], r["seed"]) for r in results] == [
         ("fedmuon", 0), ("fedmuon", 1), ("localmuon", 0), ("localmuon", 1),
     ]  # fmt: skip
+    assert {r["config"]["engine"]["workers"] for r in results} == {0}
 
 
 def test_a_sweep_goes_on_when_a_run_diverges_and_says_so_at_its_end(fedmuon, tmp_path: Path, capsys) -> None:  # noqa: ANN001
     rates = "algorithm.lr=1e30,0.1"
     with pytest.raises(SystemExit) as stop:
         fedmuon("-m", *SMALL[1:], "rounds=4", "algorithm=fedavg", "algorithm.momentum=heavy_ball", rates,
-                "local.steps=2", "hydra.sweep.dir=sweep")  # fmt: skip
+                "local.steps=2", f"hydra.sweep.dir={tmp_path}/sweep")  # fmt: skip
     assert stop.value.code == 1
     assert "1 of the sweep's runs failed" in capsys.readouterr().err.splitlines()[-1]
+    (reason,) = (tmp_path / "sweep").glob("0-fedavg/failed.txt")
+    assert "the step size is too large" in reason.read_text()
     (finished,) = (tmp_path / "sweep").rglob("result.json")
     assert json.loads(finished.read_text())["config"]["algorithm"]["lr"] == 0.1
 

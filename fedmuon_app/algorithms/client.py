@@ -86,7 +86,8 @@ def initial_gradient(
         NonFiniteError: the gradient is not finite.
     """
     loss, g = gradient(X, batch)
-    refuse_non_finite(layout, (g,), K=1)
+    if names := layout.not_finite(g):
+        raise not_finite(names, K=1)
     C = g / hp.alpha if hp.heavy_ball and method.control == "momentum" else g
     M = C if method.control == "momentum" else state.M
     return Update(X, C - state.C, float(loss)), replace(state, M=M, C=C, steps=state.steps + 1)
@@ -128,7 +129,8 @@ def local_round(
     X_i, M, C_next, v, loss = local_steps(
         method, hp, layout, gradient, X, C, (state.M, state.C, state.v), state.t, batches
     )
-    refuse_non_finite(layout, (X_i, M), K)
+    if names := layout.not_finite(X_i, M):
+        raise not_finite(names, K)
     t = (state.t if hp.keep_momentum else 0) + K if uses_adam(method) else 0
     return Update(X_i, C_next - state.C, float(loss)), ClientState(M, C_next, v, t, state.steps + K)
 
@@ -203,14 +205,8 @@ def uses_adam(method: Method) -> bool:
     return adam in (method.matrix_step, method.vector_step)
 
 
-def refuse_non_finite(layout: Layout, vectors: Sequence[Tensor], K: int) -> None:
-    """Look once, at the end of K local steps: what is not finite on the way does not become so again.
-
-    Raises:
-        NonFiniteError: a number of the vectors is NaN or infinite.
-    """
-    if names := {w for x in vectors for w in layout.not_finite(x)}:
-        raise NonFiniteError(
-            f"not finite after {K} local steps in {', '.join(w for w in layout.shapes if w in names)}: "
-            "the step size is too large for this model, or the data holds NaN"
-        )
+def not_finite(names: str, K: int) -> NonFiniteError:
+    """The error for these parameters, looked at once after K local steps: what is not finite stays so."""
+    return NonFiniteError(
+        f"not finite after {K} local steps in {names}: the step size is too large for this model, or the data holds NaN"
+    )

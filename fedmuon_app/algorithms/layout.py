@@ -9,6 +9,8 @@ from torch import Tensor
 
 NamedTensors = Mapping[str, Tensor]
 
+NAMED = 3  # parameters that a sentence names at most
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -61,9 +63,13 @@ class Layout:
         parts = torch.split(x, self.sizes)
         return {w: part.view(shape) for (w, shape), part in zip(self.shapes.items(), parts, strict=True)}
 
-    def not_finite(self, x: Tensor) -> list[str]:
-        """Names of the parameters that hold a NaN or an infinity (empty when all is well)."""
-        return [] if all_finite(x) else [w for w, part in self.views(x).items() if not part.isfinite().all()]
+    def not_finite(self, *vectors: Tensor) -> str:
+        """Names of some parameters that hold a NaN or an infinity in one of the vectors; empty when all is well."""
+        names = {
+            w: None for x in vectors if not all_finite(x) for w, part in self.views(x).items() if not all_finite(part)
+        }
+        some = ", ".join([w for w in self.shapes if w in names][:NAMED])
+        return f"{some} and {len(names) - NAMED} more" if len(names) > NAMED else some
 
 
 def all_finite(x: Tensor) -> bool:

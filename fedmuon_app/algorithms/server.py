@@ -9,7 +9,6 @@ from torch import Tensor
 from fedmuon_app.algorithms.client import Update
 from fedmuon_app.algorithms.methods import Method
 
-
 CACHED = 2**17  # numbers: two sums and an update of them stay in a processor's second cache
 
 

@@ -1,11 +1,13 @@
 """The ways into a configuration, and out of it: conf/ with overrides, YAML, and what it builds."""
 
 import functools
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -54,6 +56,7 @@ def typed(node: Any) -> Config:
     Raises:
         InputError: :func:`check` refuses a value, or one is still missing (???).
     """
+    register()
     try:
         # resolved first: interpolations of conf/experiment look at other keys
         config = cast(Config, OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), _without_hydra(node))))
@@ -89,9 +92,17 @@ def build_module(node: dict[str, Any]) -> Any:
 
 @functools.cache
 def register() -> None:
-    """Tell Hydra the schema, and OmegaConf the resolver of conf/experiment (once)."""
+    """Tell Hydra the schema, and OmegaConf the resolvers of conf/ (once a process)."""
     ConfigStore.instance().store("schema", Config)
-    OmegaConf.register_new_resolver("by_method", _by_method)
+    OmegaConf.register_new_resolver("by_method", _by_method, replace=True)
+    OmegaConf.register_new_resolver("side_by_side", side_by_side, replace=True)
+
+
+def side_by_side(engine: str, threads: int, device: str) -> int:
+    """How many runs of a sweep train at once: one a core; one alone on a GPU or with Flower."""
+    if engine != "in_process" or device.startswith("cuda") or (device == "auto" and torch.cuda.is_available()):
+        return 1
+    return max(1, (os.cpu_count() or 1) // threads)
 
 
 def conf_dir() -> Path:

@@ -92,7 +92,7 @@ def stacked(job: Job, states: ClientStates, gibibytes: float | None) -> TrainCli
 def _loop(
     c: Config, folder: Path, job: Job, ids: Sequence[int], train_clients: TrainClients, evaluate: Evaluate
 ) -> None:
-    with Progress(c.rounds, c.algorithm.name) as progress:
+    with Progress(c.rounds, folder.name) as progress:
         runlog = RunLog(folder, header(c), progress)
         server = run_rounds(job.plan, ids, job.server, train_clients, evaluate, runlog)
         runlog.finish(job.model(server.X))

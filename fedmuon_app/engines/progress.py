@@ -1,5 +1,6 @@
-"""A run's progress: a bar on a terminal, plain lines elsewhere."""
+"""A run's progress: a bar on a terminal, plain lines elsewhere and for runs side by side."""
 
+import multiprocessing
 import sys
 import time
 from collections.abc import Mapping
@@ -31,7 +32,7 @@ class Progress:
             TextColumn("{task.fields[note]}"),
             TimeRemainingColumn(),
             console=Console(file=sys.stdout),
-            disable=not sys.stdout.isatty(),
+            disable=not sys.stdout.isatty() or multiprocessing.parent_process() is not None,
         )
         self._task = self._bar.add_task(title, total=rounds, note="")
 

@@ -42,7 +42,7 @@ def run(c: Config, folder: Path) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="fedmuon-app-") as staged,
         superlink(folder / "flower.log") as link,
-        Progress(c.rounds, c.algorithm.name) as progress,
+        Progress(c.rounds, folder.name) as progress,
     ):
         run_id = submit(link, c, stage_app(Path(staged) / "app"))
         follow(link, run_id, folder, progress)

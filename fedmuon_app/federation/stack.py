@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from fedmuon_app.algorithms.client import ClientState, Update, local_steps, uses_adam
+from fedmuon_app.algorithms.client import ClientState, Update, local_steps, not_finite, uses_adam
 from fedmuon_app.data.examples import Examples
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.clients import Clients
@@ -87,8 +87,7 @@ def _one_stack(clients: Clients, cohort: Sequence[int], X: Tensor, C: Tensor, st
     replies: Replies = {}
     for j, (i, old, loss) in enumerate(zip(cohort, before, losses.tolist(), strict=True)):
         if not finite[j]:
-            names = ", ".join(problem.layout.not_finite(X_i[j] + M[j]))
-            replies[i] = Failure(f"not finite after {K} local steps in {names}: the step size is too large")
+            replies[i] = Failure(str(not_finite(problem.layout.not_finite(X_i[j], M[j]), K)))
             continue
         replies[i] = Update(X_i[j], dC[j], loss)
         count = (old.t if hp.keep_momentum else 0) + K if uses_adam(method) else 0

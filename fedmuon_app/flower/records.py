@@ -28,7 +28,7 @@ def to_record(x: Tensor) -> ArrayRecord:
     array, head = x.detach().cpu().numpy(), io.BytesIO()
     npy.write_array_header_1_0(head, npy.header_data_from_array_1_0(array))
     data = b"".join((head.getvalue(), array.data))
-    return ArrayRecord({FLAT: Array(str(array.dtype), list(array.shape), SType.NUMPY, data)})
+    return ArrayRecord({FLAT: Array(str(array.dtype), array.shape, SType.NUMPY, data)})
 
 
 def from_record(record: ArrayRecord) -> Tensor:

@@ -28,7 +28,9 @@ def test_an_excluded_matrix_is_among_the_vectors() -> None:
 def test_what_is_not_finite_is_named() -> None:
     layout = Layout.of(PARAMETERS)
     x = layout.flat(PARAMETERS)
-    assert layout.not_finite(x) == []
+    assert layout.not_finite(x) == ""
     layout.views(x)["d"][0, 1, 0] = torch.inf
     layout.views(x)["c"].fill_(torch.nan)
-    assert layout.not_finite(x) == ["d", "c"]
+    assert layout.not_finite(x) == "d, c"
+    assert layout.not_finite(layout.flat(PARAMETERS), x) == "d, c"
+    assert layout.not_finite(x * torch.nan) == "b, d, a and 1 more"
