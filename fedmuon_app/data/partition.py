@@ -69,11 +69,21 @@ def partition(labels: Indices, n: int, deal: Deal, seed: int, cache: Path | None
 def _dealt(labels: Indices, n: int, deal: Deal, seed: int) -> list[Indices]:
     from datasets import Dataset
 
+    class Positions(Dataset):  # type: ignore[misc]  # datasets has no types
+        """Gives the positions that are selected, at a hundredth of the cost of a data set of them."""
+
+        def select(self, indices: Any, *_: Any, **__: Any) -> Any:
+            return np.asarray(indices, dtype=np.int64)
+
     dealer = _partitioner(deal, n, integer_seed(seed, "partition"))
     order = np.random.default_rng(integer_seed(seed, "order of examples")).permutation(len(labels))
     try:
-        dealer.dataset = Dataset.from_dict({"index": order, "label": labels[order]})
-        parts = [np.asarray(dealer.load_partition(i)["index"], dtype=np.int64) for i in range(n)]
+        if deal.name == "shard":  # sorts the data set itself
+            dealer.dataset = Dataset.from_dict({"index": order, "label": labels[order]})
+            parts = [np.asarray(dealer.load_partition(i)["index"], dtype=np.int64) for i in range(n)]
+        else:
+            dealer.dataset = Positions.from_dict({"label": labels[order]})
+            parts = [order[dealer.load_partition(i)] for i in range(n)]
     except (ValueError, IndexError) as error:
         raise InputError(f"partition: {len(labels)} examples cannot be dealt to {n} clients ({error})") from error
     return [np.sort(part) for part in parts]
