@@ -18,7 +18,7 @@ $(BIN)/.done: pyproject.toml constraints.txt
 demo: setup ## FedMuon (on Flower's Ray engine) against LocalMuon, on heterogeneous digits
 	rm -rf $(RUNS) && mkdir $(RUNS)
 	@echo "LocalMuon trains beside it: $(RUNS)/localmuon.log"
-	@$(BIN)/fedmuon algorithm=localmuon hydra.run.dir=$(RUNS)/localmuon > $(RUNS)/localmuon.log & \
+	@$(BIN)/fedmuon algorithm=localmuon engine.workers=0 hydra.run.dir=$(RUNS)/localmuon > $(RUNS)/localmuon.log & \
 	rival=$$!; trap "kill $$rival 2> /dev/null" EXIT; \
 	$(BIN)/fedmuon algorithm=fedmuon engine=simulation hydra.run.dir=$(RUNS)/fedmuon && wait $$rival
 	@$(BIN)/fedmuon-report $(RUNS)

@@ -1,0 +1,1 @@
+"""Commands that measure; what they gave stands in docs/performance.md."""

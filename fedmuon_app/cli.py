@@ -53,9 +53,10 @@ def run(node: Any) -> None:
     config = typed(node)
     folder = Path(config.run_dir or HydraConfig.get().runtime.output_dir).absolute()
     config.run_dir = str(folder)
-    if config.engine.workers is None and HydraConfig.get().mode == RunMode.MULTIRUN:
-        if HydraConfig.get().runtime.choices["hydra/launcher"] != "basic":
-            config.engine.workers = 0  # the runs of a sweep have a core each
+    hydra_config = HydraConfig.get()
+    one_of_many = hydra_config.mode == RunMode.MULTIRUN and hydra_config.runtime.choices["hydra/launcher"] != "basic"
+    if config.engine.workers is None and one_of_many:
+        config.engine.workers = 0  # the runs of a sweep have a core each
     try:
         ENGINES[config.engine.name](config, folder)
         print(f"results: {folder}")

@@ -4,10 +4,11 @@ import functools
 
 import numpy as np
 import torch
-from fedmuon_app.data.sources import fashion_mnist
-from fedmuon_app.models.resnet import resnet18_gn
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from fedmuon_app.data.sources import fashion_mnist
+from fedmuon_app.models.resnet import resnet18_gn
 
 Named = dict[str, Tensor]
 
