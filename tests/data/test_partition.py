@@ -46,8 +46,12 @@ def test_many_clients_may_be_left_without_data() -> None:
 
 
 def test_what_cannot_be_dealt_is_refused() -> None:
-    with pytest.raises(InputError, match="cannot be dealt to 50 clients"):
-        deal("iid", n=50, labels=LABELS[:20])
+    with pytest.raises(InputError, match="cannot be dealt to 5 clients"):
+        partition(LABELS, 5, Deal("pathological", 0.1, 20, 2), 0)  # 20 of 10 classes
+
+
+def test_more_clients_than_examples_leave_some_without() -> None:
+    assert sorted(map(len, deal("iid", n=50, labels=LABELS[:20]))) == [0] * 30 + [1] * 20
 
 
 def test_a_cached_partition_is_the_same_and_a_broken_one_is_dealt_again(tmp_path: Path) -> None:
