@@ -179,7 +179,7 @@ def local_steps(
         if uses_adam(method):
             t = t + 1
             g_v = (g - C_i).add_(C) if method.control == "momentum" else corrected
-            v = (hp.beta2 * v).addcmul_(g_v, g_v, value=1 - hp.beta2)
+            v = (hp.beta2 * v).add_(g_v * g_v, alpha=1 - hp.beta2)
             moments = Moments(v, t)
         X_i = _step(method, hp, layout, X_i, G, moments)
         if method.control == "gradient":
