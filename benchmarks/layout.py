@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedmuon_app.data import sources
 from fedmuon_app.models.lenet import LeNet
-from fedmuon_app.problem import Problem
+from fedmuon_app.problem import Problem, Scaling
 
 STEPS, WARM_UP, B = 200, 20, 64
 
@@ -20,8 +20,9 @@ STEPS, WARM_UP, B = 200, 20, 64
 class Plain(Problem):
     """The same, with pixels as torch lays them out by itself."""
 
-    def _pixels(self, images: Tensor) -> Tensor:
-        pixels = super()._pixels(images)
+    def pixels(self, images: Tensor) -> Tensor:
+        """As contiguous tensors are."""
+        pixels = super().pixels(images)
         return torch.empty(pixels.shape).copy_(pixels)
 
 
@@ -30,7 +31,7 @@ def main() -> None:
     torch.set_num_threads(1)
     data = sources.digits()
     batch = data.train.at(np.arange(B))
-    problems = [kind(LeNet, 0, torch.device("cpu"), data.mean, data.std, "none") for kind in (Plain, Problem)]
+    problems = [kind(LeNet, 0, torch.device("cpu"), Scaling(data.mean, data.std)) for kind in (Plain, Problem)]
     X = problems[0].X0()
     seconds = []
     for _ in range(WARM_UP + STEPS):

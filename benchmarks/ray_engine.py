@@ -75,7 +75,9 @@ def main() -> None:
     args = parser.parse_args()
     rounds = args.rounds or (12 if args.large else 60)
     root = str(Path(__file__).parents[1])
-    os.environ["PYTHONPATH"] = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])  # for large_model
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [root, os.environ.get("PYTHONPATH", "")]
+    )  # for large_model and the plain app
     workload = LARGE if args.large else ["dataset=fashion_mnist"]
     arms = {"plain Flower app": [], "ours on Ray": [], "ours in process, two workers": []}
     with tempfile.TemporaryDirectory(prefix="bench-", dir="/tmp") as base:

@@ -63,7 +63,7 @@ def initial_state(method: Method, X: Tensor) -> ClientState:
     """M_i = 0 and C_i = 0: the state of a client that has never been sampled (Theorem 1's start)."""
     M, nothing = torch.zeros_like(X), X.new_zeros(0)
     C = {"none": nothing, "gradient": torch.zeros_like(X), "momentum": M}[method.control]
-    return ClientState(M, C, v=torch.zeros_like(X) if uses_adam(method) else nothing)
+    return ClientState(M, C, v=torch.zeros_like(X) if _uses_adam(method) else nothing)
 
 
 @torch.no_grad()
@@ -131,8 +131,15 @@ def local_round(
     )
     if names := layout.not_finite(X_i, M):
         raise not_finite(names, K)
-    t = (state.t if hp.keep_momentum else 0) + K if uses_adam(method) else 0
-    return Update(X_i, C_next - state.C, float(loss)), ClientState(M, C_next, v, t, state.steps + K)
+    return Update(X_i, C_next - state.C, float(loss)), next_state(method, hp, state, K, M, C_next, v)
+
+
+def next_state(
+    method: Method, hp: Hyper, state: ClientState, K: int, M: Tensor, C_next: Tensor, v: Tensor
+) -> ClientState:
+    """What client i keeps after the K steps of :func:`local_steps` that began in ``state``."""
+    t = (state.t if hp.keep_momentum else 0) + K if _uses_adam(method) else 0
+    return ClientState(M, M if method.control == "momentum" else C_next, v, t, state.steps + K)
 
 
 def local_steps(
@@ -176,7 +183,7 @@ def local_steps(
         M = ((1 - hp.alpha) * M).add_(corrected, alpha=weight)  # momentum
         G = (M - C_i).add_(C) if method.control == "momentum" else M  # bias correction
         moments = None
-        if uses_adam(method):
+        if _uses_adam(method):
             t = t + 1
             g_v = (g - C_i).add_(C) if method.control == "momentum" else corrected
             v = (hp.beta2 * v).add_(g_v * g_v, alpha=1 - hp.beta2)
@@ -200,7 +207,7 @@ def _step(method: Method, hp: Hyper, layout: Layout, X_i: Tensor, G: Tensor, mom
     return torch.cat(stepped)
 
 
-def uses_adam(method: Method) -> bool:
+def _uses_adam(method: Method) -> bool:
     """Whether the method keeps v and t."""
     return adam in (method.matrix_step, method.vector_step)
 

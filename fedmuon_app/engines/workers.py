@@ -102,8 +102,8 @@ class Workers:
             busy[pipe] = waiting.pop()
             pipe.send(tasks[busy[pipe]])
         while busy:
-            for ready in wait(list(busy)):
-                pipe = self._pipes[self._pipes.index(ready)]  # type: ignore[arg-type]  # wait's type is wider
+            ready = wait(list(busy))
+            for pipe in [pipe for pipe in busy if pipe in ready]:
                 try:
                     result = pipe.recv()
                 except (EOFError, ConnectionError):

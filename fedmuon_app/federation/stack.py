@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from fedmuon_app.algorithms.client import ClientState, Update, local_steps, not_finite, uses_adam
+from fedmuon_app.algorithms.client import Update, local_steps, next_state, not_finite
 from fedmuon_app.data.examples import Examples
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.clients import Clients
@@ -90,10 +90,7 @@ def _one_stack(clients: Clients, cohort: Sequence[int], X: Tensor, C: Tensor, st
             replies[i] = Failure(str(not_finite(problem.layout.not_finite(X_i[j], M[j]), K)))
             continue
         replies[i] = Update(X_i[j], dC[j], loss)
-        count = (old.t if hp.keep_momentum else 0) + K if uses_adam(method) else 0
-        M_j = M[j]
-        C_j = M_j if method.control == "momentum" else C_next[j]
-        states.save(i, ClientState(M_j, C_j, v[j], count, old.steps + K))
+        states.save(i, next_state(method, hp, old, K, M[j], C_next[j], v[j]))
     return replies
 
 

@@ -10,7 +10,7 @@ class LeNet(nn.Module):
 
     Two things are for speed and change no number. Pooling comes before ReLU: the maximum commutes with it,
     and ReLU then has a quarter of the work. And the 6 channels are computed as 8, two of them zero: a
-    processor pools eight channels at once, but six one by one (benchmarks/layout.py).
+    processor pools eight channels at once, but six one by one.
     """
 
     def __init__(self, num_classes: int = 10, in_channels: int = 1, padding: int = 2, group_norm: bool = False) -> None:
