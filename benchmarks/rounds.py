@@ -26,6 +26,7 @@ from fedmuon_app.engines.workers import Workers
 from fedmuon_app.federation.loop import TrainClients
 from fedmuon_app.federation.sampling import cohort
 from fedmuon_app.federation.states import unnamed_states
+from fedmuon_app.federation.turns import Counted, Turn
 
 WORKLOAD = ["dataset=fashion_mnist", "partition=iid"]  # iid: every client fills its batches
 
@@ -40,13 +41,15 @@ RATIOS = [
 def rounds_of_job(job: Job, train_clients: TrainClients) -> Callable[[], None]:
     """A function that plays one round of the engine, without evaluation or log."""
     server, numbers, n = job.server, count(1), len(job.clients.parts)
+    counted = dict.fromkeys(range(n), Counted())
 
     def one_round() -> None:
         nonlocal server
         r = next(numbers)
         sampled = cohort(job.plan.seed, r, range(n), job.plan.clients_per_round)
-        replies = train_clients(r, sampled, server.X, server.C)
+        replies = train_clients(Turn(1, r), {i: counted[i] for i in sampled}, server.X, server.C)
         server = server_step(server, [replies[i] for i in sampled], n)  # type: ignore[misc]
+        counted.update(dict.fromkeys(sampled, Counted(Turn(1, r))))
 
     return one_round
 
@@ -86,7 +89,7 @@ def main() -> None:
             ("ours: FedMuon, 1 worker", fedmuon, 1),
             ("ours: FedMuon, 2 workers", fedmuon, 2),
         ):
-            states = stack.enter_context(unnamed_states(len(data), job.clients.initial_state(), torch.device("cpu")))
+            states = unnamed_states(len(data), job.clients.initial_state(), torch.device("cpu"))
             if workers:
                 pools[name] = stack.enter_context(Workers(job, states, workers, S))
             arms[name] = rounds_of_job(job, pools[name].train if workers else one_by_one(job, states))

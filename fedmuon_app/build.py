@@ -15,13 +15,14 @@ from fedmuon_app.algorithms.layout import NamedTensors
 from fedmuon_app.algorithms.methods import METHODS, Control, Method
 from fedmuon_app.algorithms.server import Server, initial_server
 from fedmuon_app.algorithms.steps import Hyper
-from fedmuon_app.config import Config, build_module
+from fedmuon_app.config import Config, build_module, dump
 from fedmuon_app.data import sources
 from fedmuon_app.data.examples import ImageData
 from fedmuon_app.data.partition import Deal, partition
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.clients import Clients
 from fedmuon_app.federation.loop import Plan
+from fedmuon_app.federation.runlog import Keeping
 from fedmuon_app.problem import Problem, Scaling
 
 
@@ -89,6 +90,7 @@ def build(c: Config, own: Path | None = None) -> Job:
         a.outer_lr,
         a.outer_momentum,
         a.start == "gradient",
+        c.federation.norm_bound,
     )
     return Job(clients, initial_server(method, problem.X0(), a.outer_momentum), plan, data)
 
@@ -156,6 +158,11 @@ def pick_device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise InputError(f"device = {name}: torch sees {torch.cuda.device_count()} GPUs here; use cpu or auto")
     return device
+
+
+def keeping(c: Config) -> Keeping:
+    """Its checkpoints, and whether to go on from one."""
+    return Keeping(dump(c), c.checkpoint.every, c.resume is not None)
 
 
 def header(c: Config) -> Mapping[str, Any]:

@@ -1,8 +1,11 @@
 """The ``fedmuon`` command: Hydra in front, an engine behind."""
 
 import itertools
+import signal
 import sys
+import threading
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,11 +17,11 @@ from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 
-from fedmuon_app.config import conf_dir, load, register, typed
+from fedmuon_app.config import Config, conf_dir, load, loads, refuse_another, register, resumed, typed
 from fedmuon_app.engines import ENGINES
-from fedmuon_app.engines.superlink import FlowerError
-from fedmuon_app.errors import InputError
-from fedmuon_app.federation.loop import NoGoodReplyError
+from fedmuon_app.errors import InputError, RunError
+from fedmuon_app.federation.checkpoint import CHECKPOINT, config_of
+from fedmuon_app.federation.runlog import finished
 
 FAILED = "failed.txt"  # in the folder of a sweep's run that did not complete: why
 
@@ -50,21 +53,57 @@ def main() -> None:
 
 def run(node: Any) -> None:
     """One run of Hydra's, in the folder that Hydra made for it. A sweep goes on when one of its runs fails."""
-    config = typed(node)
-    folder = Path(config.run_dir or HydraConfig.get().runtime.output_dir).absolute()
-    config.run_dir = str(folder)
     hydra_config = HydraConfig.get()
-    one_of_many = hydra_config.mode == RunMode.MULTIRUN and hydra_config.runtime.choices["hydra/launcher"] != "basic"
-    if config.engine.workers is None and one_of_many:
-        config.engine.workers = 0  # the runs of a sweep have a core each
+    many, config = hydra_config.mode == RunMode.MULTIRUN, typed(node)
+    folder = Path(config.run_dir or hydra_config.runtime.output_dir).absolute()
     try:
-        ENGINES[config.engine.name](config, folder)
+        if config.resume not in (None, "auto"):
+            folder = Path(str(config.resume)).absolute()
+            config = resumed(str(folder), config_of(folder), hydra_config.overrides.task)
+        config.run_dir = str(folder)
+        if config.engine.workers is None and many and hydra_config.runtime.choices["hydra/launcher"] != "basic":
+            config.engine.workers = 0  # the runs of a sweep have a core each
+        if config.resume is None or not complete(config, folder):
+            train(config, folder)
         print(f"results: {folder}")
-    except (InputError, NoGoodReplyError, FlowerError) as error:
-        if HydraConfig.get().mode != RunMode.MULTIRUN:
+    except (InputError, RunError) as error:
+        if not many:
             stop(str(error), status=2 if isinstance(error, InputError) else 1)
         print(f"fedmuon: {error}", file=sys.stderr)
         (folder / FAILED).write_text(f"{error}\n")
+
+
+def train(config: Config, folder: Path) -> None:
+    """Run the engine. SIGTERM unwinds like Ctrl-C, so that a checkpoint is written and nothing is left behind.
+
+    Raises:
+        InputError: something the user can mend, before training.
+        RunError: the run cannot go on.
+    """
+    (folder / FAILED).unlink(missing_ok=True)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        ENGINES[config.engine.name](config, folder)
+    except (RunError, KeyboardInterrupt) as error:
+        if not (folder / CHECKPOINT).exists():
+            raise
+        raise RunError(f"{error or 'interrupted'} (go on with: fedmuon resume={folder})") from error
+
+
+def complete(config: Config, folder: Path) -> bool:
+    """Whether the run to resume needs no more rounds.
+
+    Raises:
+        InputError: the folder holds another run.
+    """
+    result = finished(folder)
+    if result is not None:
+        refuse_another(str(folder), result["config"], config)
+        return int(result["rounds"]) >= config.rounds
+    if (folder / CHECKPOINT).exists():
+        refuse_another(str(folder), asdict(loads(config_of(folder))), config)
+    return False
 
 
 def runs(overrides: list[str], multirun: bool) -> Iterator[list[str]]:

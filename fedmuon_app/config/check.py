@@ -10,7 +10,7 @@ from fedmuon_app.config.schema import Config
 from fedmuon_app.data.augment import AUGMENTATIONS
 from fedmuon_app.errors import InputError
 
-ENGINES = ("in_process", "simulation")
+ENGINES = ("in_process", "simulation", "deployment")
 DATASETS = ("digits", "fashion_mnist", "cifar10", "image_folder")
 PARTITIONS = ("dirichlet", "iid", "shard", "pathological")
 
@@ -27,8 +27,9 @@ def check(c: Config) -> None:
     def above_0(x: float) -> bool:
         return 0 < x < math.inf
 
-    memory = c.engine.stack_memory
-    n, S = c.federation.num_clients, c.federation.clients_per_round
+    f, e = c.federation, c.engine
+    n, S, memory = f.num_clients, f.clients_per_round, e.stack_memory
+    every, bound = c.checkpoint.every, f.norm_bound
     rules: list[tuple[str, object, bool, str]] = [
         ("rounds", c.rounds, c.rounds >= 1, unit),
         ("seed", c.seed, c.seed >= 0, "must not be negative"),
@@ -36,10 +37,20 @@ def check(c: Config) -> None:
         _one_of("compute", c.compute, ("float32", "bfloat16")),
         ("federation.num_clients", n, n >= 1, unit),
         ("federation.clients_per_round", S, 1 <= S <= n, f"must lie between 1 and federation.num_clients = {n}"),
-        ("federation.round_timeout", c.federation.round_timeout, above_0(c.federation.round_timeout), positive),
+        ("federation.connect_timeout", f.connect_timeout, above_0(f.connect_timeout), positive),
+        ("federation.round_timeout", f.round_timeout, above_0(f.round_timeout), positive),
+        (
+            "federation.min_replies",
+            f.min_replies,
+            f.min_replies is None or 1 <= f.min_replies <= S,
+            f"must lie between 1 and federation.clients_per_round = {S}, or be null",
+        ),
+        ("federation.grace", f.grace, 0 <= f.grace < math.inf, "must not be negative"),
+        ("federation.norm_bound", bound, bound is None or 1 < bound < math.inf, "must be a number above 1, or null"),
         ("local.steps", c.local.steps, c.local.steps >= 1, unit),
         ("local.batch_size", c.local.batch_size, c.local.batch_size >= 1, unit),
         ("evaluation.every", c.evaluation.every, c.evaluation.every >= 1, unit),
+        ("checkpoint.every", every, every is None or every >= 1, unit + ", or null"),
         _one_of("algorithm", a.name, METHODS),
         ("algorithm.lr", a.lr, above_0(a.lr), positive),
         ("algorithm.vector_lr", a.vector_lr, a.vector_lr is None or above_0(a.vector_lr), positive + " or null"),
@@ -64,12 +75,25 @@ def check(c: Config) -> None:
         ("partition.beta", c.partition.beta, above_0(c.partition.beta), positive),
         ("partition.classes_per_client", c.partition.classes_per_client, c.partition.classes_per_client >= 1, unit),
         ("partition.shards_per_client", c.partition.shards_per_client, c.partition.shards_per_client >= 1, unit),
-        _one_of("engine", c.engine.name, ENGINES),
-        ("engine.threads", c.engine.threads, c.engine.threads >= 1, unit),
-        ("engine.workers", c.engine.workers, c.engine.workers is None or c.engine.workers >= 0, "must be null or >= 0"),
+        _one_of("engine", e.name, ENGINES),
+        (
+            "engine.superlink",
+            e.superlink,
+            e.name != "deployment"
+            or re.fullmatch(r"[^\s:/]+:\d+|\[[0-9a-fA-F:]+\]:\d+", e.superlink or "") is not None,
+            "must be ADDRESS:PORT of the SuperLink with engine=deployment",
+        ),
+        (
+            "engine.root_certificates",
+            e.root_certificates,
+            e.name != "deployment" or e.insecure or bool(e.root_certificates),
+            "must name the authority's certificate (ca.crt) with engine=deployment; or set engine.insecure=true",
+        ),
+        ("engine.threads", e.threads, e.threads >= 1, unit),
+        ("engine.workers", e.workers, e.workers is None or e.workers >= 0, "must be null or >= 0"),
         ("engine.stack_memory", memory, memory is None or above_0(memory), positive + " or null"),
-        ("engine.cpus_per_client", c.engine.cpus_per_client, c.engine.cpus_per_client >= 1, unit),
-        ("engine.gpus_per_client", c.engine.gpus_per_client, c.engine.gpus_per_client >= 0, "must not be negative"),
+        ("engine.cpus_per_client", e.cpus_per_client, e.cpus_per_client >= 1, unit),
+        ("engine.gpus_per_client", e.gpus_per_client, e.gpus_per_client >= 0, "must not be negative"),
     ]
     for key, value, holds, rule in rules:
         if not holds:

@@ -62,11 +62,15 @@ class Partition:
 
 @dataclass
 class Federation:
-    """n, S, and how long a round may take on Flower."""
+    """n, S, when a round on Flower is over, and which replies count."""
 
     num_clients: int = MISSING
     clients_per_round: int = MISSING
+    connect_timeout: float = MISSING
     round_timeout: float = MISSING
+    min_replies: int | None = MISSING
+    grace: float = MISSING
+    norm_bound: float | None = MISSING
 
 
 @dataclass
@@ -85,10 +89,20 @@ class Evaluation:
 
 
 @dataclass
+class Checkpoint:
+    """How often the run is written down, to be resumed."""
+
+    every: int | None = MISSING
+
+
+@dataclass
 class Engine:
     """Where the clients train."""
 
     name: str = MISSING
+    superlink: str | None = MISSING
+    root_certificates: str | None = MISSING
+    insecure: bool = MISSING
     threads: int = MISSING
     workers: int | None = MISSING
     stacked: bool = MISSING
@@ -106,6 +120,7 @@ class Config:
     device: str = MISSING
     compute: str = MISSING
     run_dir: str | None = MISSING
+    resume: str | None = MISSING
     algorithm: Algorithm = field(default_factory=Algorithm)
     dataset: Dataset = field(default_factory=Dataset)
     model: dict[str, Any] = field(default_factory=dict)
@@ -113,4 +128,5 @@ class Config:
     federation: Federation = field(default_factory=Federation)
     local: Local = field(default_factory=Local)
     evaluation: Evaluation = field(default_factory=Evaluation)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
     engine: Engine = field(default_factory=Engine)

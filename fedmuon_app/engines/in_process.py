@@ -1,23 +1,25 @@
 """The engine without Flower: the round loop in this process, and all clients in it or in workers beside it."""
 
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from torch import Tensor
 
 from fedmuon_app.algorithms.client import NonFiniteError
-from fedmuon_app.build import Job, build, header
+from fedmuon_app.build import Job, build, header, keeping
 from fedmuon_app.config import Config
 from fedmuon_app.engines.progress import Progress
 from fedmuon_app.engines.workers import Workers
 from fedmuon_app.errors import InputError
-from fedmuon_app.federation.loop import Evaluate, TrainClients, run_rounds, with_data
+from fedmuon_app.federation.checkpoint import rounds_in, states_beside
+from fedmuon_app.federation.loop import TrainClients, run_rounds, with_data
 from fedmuon_app.federation.replies import Failure, Replies
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.federation.stack import answer_stacked, largest_stack
-from fedmuon_app.federation.states import ClientStates, unnamed_states
+from fedmuon_app.federation.states import ClientStates, StateError, unnamed_states
+from fedmuon_app.federation.turns import Cohort, Turn
 
 
 def run(c: Config, folder: Path) -> None:
@@ -30,14 +32,23 @@ def run(c: Config, folder: Path) -> None:
     """
     job = build(c)
     ids, clients = with_data(job.sizes(), job.plan.clients_per_round), job.clients
-    with unnamed_states(len(clients.parts), clients.initial_state(), clients.problem.device) as states:
-        if workers := number_of_workers(c, clients.problem.device.type):
+    workers = number_of_workers(c, clients.problem.device.type)
+    progress = Progress(c.rounds, folder.name, rounds_in(folder) if c.resume else 0)
+    runlog = RunLog(folder, header(c), progress, keeping(c))
+    rows = len(clients.parts), clients.initial_state(), clients.problem.device
+    states = states_beside(folder, *rows) if c.checkpoint.every else unnamed_states(*rows)
+    train: TrainClients
+    with contextlib.ExitStack() as stack:
+        if workers:  # they inherit the folder's lock: as long as one trains, no other run may go on there
             most = len(ids) if job.plan.gradient_start else job.plan.clients_per_round
-            with Workers(job, states, workers, most) as pool:
-                _loop(c, folder, job, ids, pool.train, pool.evaluate)
+            pool = stack.enter_context(Workers(job, states, workers, most))
+            train, evaluate = pool.train, pool.evaluate
         else:
             train = stacked(job, states, c.engine.stack_memory) if c.engine.stacked else one_by_one(job, states)
-            _loop(c, folder, job, ids, train, job.evaluate)
+            evaluate = job.evaluate
+        stack.enter_context(progress)
+        server = run_rounds(job.plan, ids, job.server, train, evaluate, runlog)
+        runlog.finish(job.model(server.X))
 
 
 def number_of_workers(c: Config, device: str) -> int:
@@ -64,12 +75,12 @@ def number_of_workers(c: Config, device: str) -> int:
 def one_by_one(job: Job, states: ClientStates) -> TrainClients:
     """The clients of a round one after the other."""
 
-    def train_clients(r: int, cohort: Sequence[int], X: Tensor, C: Tensor) -> Replies:
+    def train_clients(turn: Turn, cohort: Cohort, X: Tensor, C: Tensor) -> Replies:
         replies: Replies = {}
-        for i in cohort:
+        for i, counted in cohort.items():
             try:
-                replies[i] = job.clients.answer(r, i, X, C, states)
-            except NonFiniteError as error:
+                replies[i] = job.clients.answer(turn, i, counted, X, C, states)
+            except (NonFiniteError, StateError) as error:
                 replies[i] = Failure(str(error))
         return replies
 
@@ -81,18 +92,9 @@ def stacked(job: Job, states: ClientStates, gibibytes: float | None) -> TrainCli
     most = largest_stack(job.clients, gibibytes)
     start = one_by_one(job, states)
 
-    def train_clients(r: int, cohort: Sequence[int], X: Tensor, C: Tensor) -> Replies:
-        if r == 0:
-            return start(r, cohort, X, C)
-        return answer_stacked(job.clients, cohort, X, C, states, most)
+    def train_clients(turn: Turn, cohort: Cohort, X: Tensor, C: Tensor) -> Replies:
+        if turn.round == 0:
+            return start(turn, cohort, X, C)
+        return answer_stacked(job.clients, turn, cohort, X, C, states, most)
 
     return train_clients
-
-
-def _loop(
-    c: Config, folder: Path, job: Job, ids: Sequence[int], train_clients: TrainClients, evaluate: Evaluate
-) -> None:
-    with Progress(c.rounds, folder.name) as progress:
-        runlog = RunLog(folder, header(c), progress)
-        server = run_rounds(job.plan, ids, job.server, train_clients, evaluate, runlog)
-        runlog.finish(job.model(server.X))

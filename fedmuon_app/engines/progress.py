@@ -16,14 +16,15 @@ from rich.progress import Progress as Bar
 class Progress:
     """Shows round, accuracy, rounds a second and the time left; call it after each round."""
 
-    def __init__(self, rounds: int, title: str) -> None:
-        """Start at round 0.
+    def __init__(self, rounds: int, title: str, done: int = 0) -> None:
+        """Start.
 
         Args:
             rounds: R.
             title: what is shown in front.
+            done: rounds that an earlier life of the run has trained.
         """
-        self._rounds, self._title, self._started = rounds, title, time.monotonic()
+        self._rounds, self._title, self._done, self._started = rounds, title, done, time.monotonic()
         self._accuracy = ""
         self._bar = Bar(
             TextColumn("{task.description}"),
@@ -34,7 +35,7 @@ class Progress:
             console=Console(file=sys.stdout),
             disable=not sys.stdout.isatty() or multiprocessing.parent_process() is not None,
         )
-        self._task = self._bar.add_task(title, total=rounds, note="")
+        self._task = self._bar.add_task(title, total=rounds, completed=done, note="")
 
     def __enter__(self) -> "Progress":
         self._bar.start()
@@ -47,15 +48,16 @@ class Progress:
 
     def __call__(self, r: int, line: Mapping[str, Any] | None) -> None:
         """Round ``r`` is done; ``line`` is its evaluation, if it had one."""
-        speed = r / max(time.monotonic() - self._started, 1e-9)
+        speed = (r - self._done) / max(time.monotonic() - self._started, 1e-9)
         if line is not None:
             self._accuracy = f"accuracy {line['test_accuracy']:.3f}"
         self._bar.update(self._task, completed=r, note=f"{self._accuracy}  {speed:.1f} rounds/s")
         if self._bar.disable and line is not None:
+            trained = "none" if line["train_loss"] is None else f"{line['train_loss']:.3f}"
             left = timedelta(seconds=round((self._rounds - r) / speed))
             print(
                 f"{self._title}  round {r}/{self._rounds}  {self._accuracy}  test loss {line['test_loss']:.3f}  "
-                f"train loss {line['train_loss']:.3f}  {speed:.1f} rounds/s  {left} left",
+                f"train loss {trained}  {speed:.1f} rounds/s  {left} left",
                 flush=True,
             )
 

@@ -1,21 +1,20 @@
 """Flower's Ray engine: submit the run with its whole configuration, follow its folder, end as it ended."""
 
 import json
-import signal
 import tempfile
 import time
 from pathlib import Path
-from types import FrameType
 
 import tomli_w
 
-from fedmuon_app.build import build, pick_device
+from fedmuon_app.build import build, keeping, pick_device
 from fedmuon_app.config import Config, dump
 from fedmuon_app.engines.progress import Progress
 from fedmuon_app.engines.superlink import FlowerError, SuperLink, stage_app, superlink
 from fedmuon_app.errors import InputError
+from fedmuon_app.federation.checkpoint import rounds_in
 from fedmuon_app.federation.loop import with_data
-from fedmuon_app.federation.runlog import METRICS, RESULT, refuse_used
+from fedmuon_app.federation.runlog import METRICS, RESULT, check_folder
 
 LOOK = 0.5  # seconds between looks into the run's folder
 ASK = 20.0  # seconds between questions to Flower; each starts a process of some seconds
@@ -36,16 +35,15 @@ def run(c: Config, folder: Path) -> None:
     job = build(c)  # what does not fit is said here, before a SuperLink starts
     with_data(job.sizes(), job.plan.clients_per_round)
     del job
-    folder.mkdir(parents=True, exist_ok=True)
-    refuse_used(folder)
-    signal.signal(signal.SIGTERM, _leave)
+    check_folder(folder, keeping(c)).close()
+    done = rounds_in(folder) if c.resume else 0
     with (
         tempfile.TemporaryDirectory(prefix="fedmuon-app-") as staged,
         superlink(folder / "flower.log") as link,
-        Progress(c.rounds, folder.name) as progress,
+        Progress(c.rounds, folder.name, done) as progress,
     ):
         run_id = submit(link, c, stage_app(Path(staged) / "app"))
-        follow(link, run_id, folder, progress)
+        follow(link, run_id, folder, progress, done)
 
 
 def submit(link: SuperLink, c: Config, app: Path) -> str:
@@ -55,8 +53,15 @@ def submit(link: SuperLink, c: Config, app: Path) -> str:
     return link.submit(app, config, c.federation.num_clients, c.engine.cpus_per_client, c.engine.gpus_per_client)
 
 
-def follow(link: SuperLink, run_id: str, folder: Path, progress: Progress) -> None:
+def follow(link: SuperLink, run_id: str, folder: Path, progress: Progress, done: int = 0) -> None:
     """Show the evaluations and warnings in the run's folder until the run has ended.
+
+    Args:
+        link: where it runs.
+        run_id: Flower's.
+        folder: the run's.
+        progress: shows them.
+        done: rounds of an earlier life, which are not shown.
 
     Raises:
         FlowerError: it failed, was stopped, or the SuperLink is gone.
@@ -76,7 +81,8 @@ def follow(link: SuperLink, run_id: str, folder: Path, progress: Progress) -> No
         started |= running
         for line in metrics.lines():
             evaluation = json.loads(line)
-            progress(evaluation["round"], evaluation)
+            if evaluation["round"] > done:
+                progress(evaluation["round"], evaluation)
         for line in log.lines():
             level, _, text = line.partition(" ")
             if level == "WARNING":
@@ -105,8 +111,3 @@ class Tail:
             return []
         self._read += len(whole) + 1
         return whole.decode().splitlines()
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    """SIGTERM unwinds like Ctrl-C, so that nothing is left behind."""
-    raise SystemExit(128 + number)

@@ -15,6 +15,8 @@ from typing import Any
 
 import psutil
 
+from fedmuon_app.errors import RunError
+
 PACKAGE = Path(__file__).resolve().parents[1]
 STARTUP = 60.0  # seconds
 LONGEST_TMP = 20  # characters: Ray keeps sockets 90 characters below, and 107 is the most for a socket
@@ -28,7 +30,7 @@ QUIET = {
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # for the arrays that Flower and Ray copy
 
 
-class FlowerError(RuntimeError):
+class FlowerError(RunError):
     """Flower refused or failed a run; the message holds its words."""
 
 

@@ -18,15 +18,17 @@ from torch import Tensor
 
 from fedmuon_app.algorithms.client import NonFiniteError, Update
 from fedmuon_app.build import Job
+from fedmuon_app.errors import RunError
 from fedmuon_app.federation.replies import Failure, Replies
-from fedmuon_app.federation.states import ClientStates
+from fedmuon_app.federation.states import ClientStates, StateError
+from fedmuon_app.federation.turns import Cohort, Turn
 from fedmuon_app.problem import mean_score, parts_of
 
-Task = tuple[str, Any, Any, int]
-"""("train", round, client, slot) or ("test", start, stop, 0)."""
+Task = tuple[Any, ...]
+"""("train", turn, client, counted, slot) or ("test", start, stop)."""
 
 
-class WorkerDiedError(RuntimeError):
+class WorkerDiedError(RunError):
     """A worker's process has ended in the middle of a run."""
 
 
@@ -68,7 +70,7 @@ class Workers:
         for process in self._processes:
             process.join()
 
-    def train(self, r: int, cohort: Sequence[int], X: Tensor, C: Tensor) -> Replies:
+    def train(self, turn: Turn, cohort: Cohort, X: Tensor, C: Tensor) -> Replies:
         """A round of the clients of ``cohort``. The replies are good until the next call.
 
         Raises:
@@ -77,7 +79,7 @@ class Workers:
         torch.cat([X, C], out=self._model)
         work = {i: min(len(self._job.clients.parts[i]), self._job.clients.batch_size) for i in cohort}
         longest_first = sorted(cohort, key=lambda i: -work[i])
-        losses = self._map([("train", r, i, slot) for slot, i in enumerate(longest_first)])
+        losses = self._map([("train", turn, i, cohort[i], slot) for slot, i in enumerate(longest_first)])
         replies: Replies = {}
         for slot, (i, loss) in enumerate(zip(longest_first, losses, strict=True)):
             row = self._slots[slot]
@@ -92,7 +94,7 @@ class Workers:
         """
         self._model[: self._d] = X
         length = len(self._job.data.test)
-        return mean_score(self._map([("test", part.start, part.stop, 0) for part in parts_of(length)]), length)
+        return mean_score(self._map([("test", part.start, part.stop) for part in parts_of(length)]), length)
 
     def _map(self, tasks: Sequence[Task]) -> list[Any]:
         """The results in the order of the tasks; a worker gets the next one when it is done with its last."""
@@ -131,18 +133,18 @@ class Workers:
         X, C = self._model[: self._d], self._model[self._d :]
         while True:
             try:
-                kind, *task, slot = pipe.recv()
+                kind, *task = pipe.recv()
             except EOFError:  # the parent is gone
                 return
             try:
                 if kind == "test":
                     pipe.send(clients.problem.score(X, test, slice(*task)))
                     continue
-                r, i = task
-                update = clients.answer(r, i, X, C, states)
+                turn, i, counted, slot = task
+                update = clients.answer(turn, i, counted, X, C, states)
                 torch.cat([update.X, update.dC], out=self._slots[slot])
                 pipe.send(update.loss)
-            except NonFiniteError as error:
+            except (NonFiniteError, StateError) as error:
                 pipe.send(Failure(str(error)))
             except Exception as error:  # the parent raises it
                 error.add_note(traceback.format_exc())

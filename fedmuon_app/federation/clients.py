@@ -9,7 +9,8 @@ from fedmuon_app.algorithms.client import ClientState, Update, initial_gradient,
 from fedmuon_app.algorithms.methods import Method
 from fedmuon_app.algorithms.steps import Hyper
 from fedmuon_app.data.examples import Examples, Indices
-from fedmuon_app.federation.states import ClientStates
+from fedmuon_app.federation.states import ClientStates, StateError
+from fedmuon_app.federation.turns import NEVER, Counted, Turn
 from fedmuon_app.problem import Problem
 
 
@@ -35,29 +36,37 @@ class Clients:
     K: int
     batch_size: int
 
-    def answer(self, r: int, client: int, X: Tensor, C: Tensor, states: ClientStates) -> Update:
-        """What ``client`` sends in round ``r``; what it keeps goes to ``states``. Round 0 asks for C_i^(0).
+    def answer(self, turn: Turn, client: int, counted: Counted, X: Tensor, C: Tensor, states: ClientStates) -> Update:
+        """What ``client`` sends when it is called; what it keeps goes to ``states``. Round 0 asks for C_i^(0).
 
         Raises:
             NonFiniteError: training diverged; the client's state is as it was.
+            StateError: as :meth:`state`.
         """
-        state = self.initial_state() if r == 0 else self.state(client, states)
-        batches = self.minibatches(client, state.steps, K=self.K if r else 1)
         gradient, layout = self.problem.gradient, self.problem.layout
-        if r == 0:
-            update, state = initial_gradient(self.method, self.hp, layout, gradient, X, state, batches[0])
-        else:
-            update, state = local_round(self.method, self.hp, layout, gradient, X, C, state, batches)
-        states.save(client, state)
+        with states.lock(client):
+            state = self.state(turn, client, counted, states)
+            batches = self.minibatches(client, state.steps, K=self.K if turn.round else 1)
+            if turn.round == 0:
+                update, state = initial_gradient(self.method, self.hp, layout, gradient, X, state, batches[0])
+            else:
+                update, state = local_round(self.method, self.hp, layout, gradient, X, C, state, batches)
+            states.save(client, turn, state, counted)
         return update
 
     def initial_state(self) -> ClientState:
         """That of a client that has never been called."""
         return initial_state(self.method, self.problem.X0())
 
-    def state(self, client: int, states: ClientStates) -> ClientState:
-        """What ``client`` kept, or the initial state."""
-        return states.load(client) or self.initial_state()
+    def state(self, turn: Turn, client: int, counted: Counted, states: ClientStates) -> ClientState:
+        """The state that ``client`` begins its turn with: that of the last one that the server has counted.
+
+        Raises:
+            StateError: that is not there, or the client has been called later already.
+        """
+        if (newest := states.newest(client)) > turn:
+            raise StateError(f"the call of {turn} is too late: client {client} has been called in {newest}")
+        return self.initial_state() if counted.last == NEVER else states.load(client, counted.last)
 
     def minibatches(self, client: int, first: int, K: int) -> list[Examples]:
         """The K minibatches from local step ``first`` of the client's life on."""

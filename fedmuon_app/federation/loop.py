@@ -1,38 +1,39 @@
 """THE round loop: sampling, the clients, the server's step, evaluation, log. Every engine runs this one."""
 
 import logging
-import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from fedmuon_app.algorithms.client import Update
 from fedmuon_app.algorithms.server import Server, server_step
-from fedmuon_app.errors import InputError
-from fedmuon_app.federation.replies import Failure, Replies, fault
+from fedmuon_app.errors import InputError, RunError
+from fedmuon_app.federation.checkpoint import Standing
+from fedmuon_app.federation.replies import Failure, Replies, fault, outliers
 from fedmuon_app.federation.runlog import Evaluation, RunLog
 from fedmuon_app.federation.sampling import cohort
+from fedmuon_app.federation.turns import Cohort, Turn
 
 log = logging.getLogger("fedmuon")
 
 PATIENCE = 3  # rounds in a row without one good reply
 
-TrainClients = Callable[[int, Sequence[int], Tensor, Tensor], Replies]
-"""An engine: (round, S_r, X, C) ↦ what each client of S_r sent. Round 0 asks for C_i^(0) instead."""
+TrainClients = Callable[[Turn, Cohort, Tensor, Tensor], Replies]
+"""An engine: (turn, S_r, X, C) ↦ what each client of S_r sent. Round 0 asks for C_i^(0) instead."""
 
 Evaluate = Callable[[Tensor], tuple[float, float]]
 """X ↦ test accuracy and test loss."""
 
 
-class NoGoodReplyError(RuntimeError):
+class NoGoodReplyError(RunError):
     """Several rounds in a row brought nothing; the message holds what the clients said."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The numbers of the loop: S, R, the outer step, how C starts, and when X is tested."""
+    """The numbers of the loop: S, R, the outer step, how C starts, when X is tested, which updates are too large."""
 
     seed: int
     clients_per_round: int
@@ -41,6 +42,7 @@ class Plan:
     outer_lr: float
     outer_momentum: float
     gradient_start: bool
+    norm_bound: float | None = None
 
 
 def with_data(sizes: dict[int, int], S: int) -> list[int]:
@@ -63,9 +65,17 @@ def with_data(sizes: dict[int, int], S: int) -> list[int]:
 
 
 def run_rounds(
-    plan: Plan, clients: Sequence[int], server: Server, train_clients: TrainClients, evaluate: Evaluate, runlog: RunLog
+    plan: Plan,
+    clients: Sequence[int],
+    server: Server,
+    train_clients: TrainClients,
+    evaluate: Evaluate,
+    runlog: RunLog,
+    present: Callable[[], Sequence[int]] | None = None,
 ) -> Server:
-    """Train for plan.rounds rounds.
+    """Train until round plan.rounds is over, from the start or from the checkpoint that the log goes on from.
+
+    Whatever ends it earlier, a checkpoint of the last whole round is written first, where the log keeps any.
 
     Args:
         plan: the numbers.
@@ -74,51 +84,88 @@ def run_rounds(
         train_clients: the engine.
         evaluate: the test.
         runlog: takes every evaluation.
+        present: asked before each round: those of the clients that can be called; None: all.
 
     Returns:
         The server after the last round.
 
     Raises:
+        InputError: the checkpoint is damaged, or after a later round.
         NoGoodReplyError: PATIENCE rounds in a row had no good reply.
+        RunError: a checkpoint cannot be written.
     """
-    n, silent, started = len(clients), 0, time.monotonic()
-    if plan.gradient_start:
-        good = usable(0, train_clients(0, clients, server.X, server.C), server, runlog)
-        if len(good) < n:
-            raise NoGoodReplyError("algorithm.start = gradient needs every client's gradient before round 1")
-        runlog.count(server, asked=n, replied=n)
-        server = server_step(server, good, n)
-    for r in range(1, plan.rounds + 1):
-        sampled = cohort(plan.seed, r, clients, plan.clients_per_round)
-        replies = train_clients(r, sampled, server.X, server.C)
-        good = usable(r, replies, server, runlog)
-        runlog.count(server, asked=len(sampled), replied=len(good))
-        silent = 0 if good else silent + 1
-        if silent == PATIENCE:
-            said = {reply.reason for reply in replies.values() if isinstance(reply, Failure)}
-            raise NoGoodReplyError(f"no good reply in {PATIENCE} rounds in a row: {'; '.join(sorted(said))}")
-        if good:
-            server = server_step(server, good, n, plan.outer_lr, plan.outer_momentum)
-        evaluation = None
-        if r % plan.evaluate_every == 0 or r == plan.rounds:
-            accuracy, loss = evaluate(server.X)
-            train_loss = sum(u.loss for u in good) / len(good) if good else math.nan
-            evaluation = Evaluation(r, accuracy, loss, train_loss, time.monotonic() - started)
-        runlog.round(r, sampled, evaluation)
-    return server
+    standing = runlog.begin(server, -1 if plan.gradient_start else 0)
+    if standing.round > plan.rounds:
+        raise InputError(f"rounds = {plan.rounds}: the run in {runlog.folder} has trained {standing.round} already")
+    n, silent, kept = len(clients), 0, standing.round
+    try:
+        if standing.round < 0:
+            standing = _gradient_start(clients, standing, train_clients, runlog)
+        while standing.round < plan.rounds:
+            r, server = standing.round + 1, standing.server
+            there = clients if present is None else present()
+            sampled = cohort(plan.seed, r, there, min(plan.clients_per_round, len(there)))
+            replies = train_clients(Turn(standing.life, r), standing.cohort(sampled), server.X, server.C)
+            good = usable(r, replies, server, runlog, plan.norm_bound)
+            runlog.count(server, asked=len(sampled), replied=len(good))
+            silent = 0 if good else silent + 1
+            if silent == PATIENCE:
+                said = {reply.reason for reply in replies.values() if isinstance(reply, Failure)}
+                raise NoGoodReplyError(f"no good reply in {PATIENCE} rounds in a row: {'; '.join(sorted(said))}")
+            if good:
+                server = server_step(server, list(good.values()), n, plan.outer_lr, plan.outer_momentum)
+            standing = standing.after(r, server, list(good))
+            runlog.round(r, sampled, _evaluation(plan, r, server.X, good, evaluate))
+            if runlog.due(standing, last=r == plan.rounds):
+                standing, kept = runlog.checkpoint(standing), r
+    except BaseException:
+        if runlog.keeps and standing.round > kept:
+            with suppress(RunError):  # what ended the run is the news
+                runlog.checkpoint(standing)
+        raise
+    return standing.server
 
 
-def usable(r: int, replies: Replies, server: Server, runlog: RunLog) -> list[Update]:
+def _gradient_start(
+    clients: Sequence[int], standing: Standing, train_clients: TrainClients, runlog: RunLog
+) -> Standing:
+    """Round 0: C^(0) is the mean of the C_i^(0) of all clients."""
+    server = standing.server
+    good = usable(
+        0, train_clients(Turn(standing.life, 0), standing.cohort(clients), server.X, server.C), server, runlog
+    )
+    if len(good) < len(clients):
+        raise NoGoodReplyError("algorithm.start = gradient needs every client's gradient before round 1")
+    runlog.count(server, asked=len(clients), replied=len(good))
+    return standing.after(0, server_step(server, list(good.values()), len(clients)), list(good))
+
+
+def _evaluation(plan: Plan, r: int, X: Tensor, good: Mapping[int, Update], evaluate: Evaluate) -> Evaluation | None:
+    """The test after round ``r`` where it is due."""
+    if r % plan.evaluate_every and r != plan.rounds:
+        return None
+    accuracy, loss = evaluate(X)
+    return Evaluation(r, accuracy, loss, sum(u.loss for u in good.values()) / len(good) if good else None)
+
+
+def usable(
+    r: int, replies: Replies, server: Server, runlog: RunLog, norm_bound: float | None = None
+) -> dict[int, Update]:
     """The usable updates in the order of client ids; the others are warned of and counted."""
-    good = []
+    good: dict[int, Update] = {}
+    reasons: dict[int, str] = {}
     for client, reply in sorted(replies.items()):
         reason = reply.reason if isinstance(reply, Failure) else fault(reply, server.X, server.C)
         if isinstance(reply, Update) and reason is None:
-            good.append(reply)
+            good[client] = reply
         else:
-            log.warning("round %d: client %d is dropped: %s", r, client, reason)
-            runlog.drop(client)
-    return good
+            reasons[client] = str(reason)
+    if norm_bound is not None:
+        reasons |= outliers(good, server.X, norm_bound)
+    for client, reason in reasons.items():
+        log.warning("round %d: client %d is dropped: %s", r, client, reason)
+        runlog.drop(client, reason)
+    return {client: update for client, update in good.items() if client not in reasons}
 
 
 def _list(ids: Sequence[int], most: int = 10) -> str:

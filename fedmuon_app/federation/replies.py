@@ -1,5 +1,8 @@
 """What comes back from a client, and whether it can be used."""
 
+import math
+import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -28,4 +31,25 @@ def fault(update: Update, X: Tensor, C: Tensor) -> str | None:
             return f"{name} is {got.dtype}, not {wanted.dtype}"
         if not all_finite(got):
             return f"{name} is not finite"
-    return None
+    return None if math.isfinite(update.loss) else "its loss is not finite"
+
+
+def outliers(updates: Mapping[int, Update], X: Tensor, bound: float) -> dict[int, str]:
+    """The clients whose ‖X_i - X‖ or ‖ΔC_i‖ is above ``bound`` times the median of the round's, and why.
+
+    Of fewer than three updates nobody can say which is the odd one: they all pass.
+    """
+    if len(updates) < 3:
+        return {}
+    reasons: dict[int, str] = {}
+    for name, norms in (
+        ("‖X_i - X‖", {i: float((u.X - X).norm()) for i, u in updates.items()}),
+        ("‖ΔC_i‖", {i: float(u.dC.norm()) for i, u in updates.items()}),
+    ):
+        most = bound * statistics.median(norms.values())
+        reasons |= {
+            i: f"{name} = {norm:.3g} is more than {bound:g} times the round's median"
+            for i, norm in norms.items()
+            if norm > most
+        }
+    return reasons

@@ -1,64 +1,143 @@
-"""A run's folder: metrics.jsonl while it runs, result.json and model.safetensors at its end."""
+"""A run's folder: metrics.jsonl and the checkpoint while it runs, result.json and model.safetensors at its end."""
 
+import fcntl
 import json
-import os
 import platform
+import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from fedmuon_app.algorithms.layout import NamedTensors
 from fedmuon_app.algorithms.server import Server
-from fedmuon_app.errors import InputError
+from fedmuon_app.errors import InputError, RunError
+from fedmuon_app.federation import checkpoint
+from fedmuon_app.federation.checkpoint import Standing
+from fedmuon_app.federation.states import write_whole
 
-METRICS, RESULT, MODEL = "metrics.jsonl", "result.json", "model.safetensors"
+METRICS, RESULT, MODEL, COHORTS, LOCK = "metrics.jsonl", "result.json", "model.safetensors", "cohorts.json", ".lock"
 PACKAGES = ("fedmuon-app", "flwr", "flwr-datasets", "hydra-core", "numpy", "ray", "torch", "torchvision")
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """X after a round, on the test set. ``train_loss`` is the round's clients'; ``seconds`` since the start."""
+    """X after a round, on the test set. ``train_loss`` is the round's clients', null where nobody replied."""
 
     round: int
     test_accuracy: float
     test_loss: float
-    train_loss: float
-    seconds: float
+    train_loss: float | None
 
 
 Watch = Callable[[int, Mapping[str, Any] | None], None]
 """Told of every round: its number, and its line of metrics.jsonl where it was evaluated."""
 
 
+@dataclass(frozen=True)
+class Keeping:
+    """What a run keeps for a later resume.
+
+    Attributes:
+        config: the run's whole configuration, as YAML.
+        every: rounds between checkpoints; None: none.
+        resume: go on from the folder's checkpoint, where there is one.
+    """
+
+    config: str = ""
+    every: int | None = None
+    resume: bool = False
+
+
 class RunLog:
     """Writes a run's folder and counts what goes over the wire (4 bytes a float, whatever the engine)."""
 
-    def __init__(self, folder: Path, header: Mapping[str, Any], watch: Watch = lambda r, line: None) -> None:
-        """Start the folder.
+    def __init__(
+        self,
+        folder: Path,
+        header: Mapping[str, Any],
+        watch: Watch = lambda r, line: None,
+        keeping: Keeping | None = None,
+    ) -> None:
+        """Take the folder, for this process alone.
 
         Args:
             folder: made if needed.
             header: what result.json begins with (algorithm, dataset, seed, …).
             watch: told of every round.
+            keeping: checkpoints.
 
         Raises:
-            InputError: another run has written here.
+            InputError: another run has written here, or is writing.
         """
-        self.folder, self._header, self._watch = folder, dict(header), watch
+        self.folder, self._header, self._watch, self._keeping = folder, dict(header), watch, keeping or Keeping()
         self._bytes_up = self._bytes_down = 0
-        self._dropped: Counter[int] = Counter()
+        self._dropped: dict[int, dict[str, Any]] = {}
         self._cohorts: list[list[int]] = []
         self._lines: list[dict[str, Any]] = []
         self._started = time.monotonic()
-        folder.mkdir(parents=True, exist_ok=True)
-        refuse_used(folder)
-        self._file = (folder / METRICS).open("x")
+        self._lock = check_folder(folder, self._keeping)
+        if not (folder / checkpoint.CHECKPOINT).exists():
+            (folder / checkpoint.CLIENTS).unlink(missing_ok=True)  # of a run that nothing can go on from
+
+    def begin(self, server: Server, round_: int) -> Standing:
+        """Where the run begins: at ``server`` after ``round_``, or at the checkpoint that it is to go on from.
+
+        Raises:
+            InputError: the checkpoint is damaged.
+            RunError: the first checkpoint cannot be written.
+        """
+        standing = Standing(server, round_, secrets.token_hex(8))
+        if self._keeping.resume and (self.folder / checkpoint.CHECKPOINT).exists():
+            standing, log = checkpoint.read(self.folder, server.X.device)
+            standing = replace(standing, life=standing.life + 1)
+            self._bytes_up, self._bytes_down = log["bytes_up"], log["bytes_down"]
+            self._dropped = {int(i): said for i, said in log["dropped"].items()}
+            self._cohorts, self._lines = log["cohorts"], log["lines"]
+            self._started -= log["seconds"]
+        (self.folder / RESULT).unlink(missing_ok=True)  # the run is not complete any more
+        lines = "".join(json.dumps(line) + "\n" for line in self._lines)
+        write_whole(self.folder / METRICS, lines.encode(), mode=0o666)
+        self._file = (self.folder / METRICS).open("a")
+        self.experiment = standing.experiment
+        return self.checkpoint(standing) if self._keeping.every else standing
+
+    def checkpoint(self, standing: Standing) -> Standing:
+        """Write the standing down; the same with what is saved now.
+
+        Raises:
+            RunError: it cannot be written; the last one still stands.
+        """
+        log = {
+            "bytes_up": self._bytes_up,
+            "bytes_down": self._bytes_down,
+            "dropped": self._dropped,
+            "cohorts": self._cohorts,
+            "lines": self._lines,
+            "seconds": self.seconds(),
+        }
+        try:
+            return checkpoint.write(self.folder, standing, log, self._keeping.config)
+        except OSError as error:
+            raise RunError(f"the checkpoint after round {standing.round} cannot be written: {error}") from error
+
+    def due(self, standing: Standing, last: bool) -> bool:
+        """Whether a checkpoint is to be written after this round."""
+        every = self._keeping.every
+        return every is not None and (last or standing.round % every == 0)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether there are checkpoints."""
+        return self._keeping.every is not None
+
+    def seconds(self) -> float:
+        """Since the start, without the time between an end and a resume."""
+        return time.monotonic() - self._started
 
     def count(self, server: Server, asked: int, replied: int) -> None:
         """Add a round's traffic: X and C to each client asked, as much from each that replied."""
@@ -66,16 +145,18 @@ class RunLog:
         self._bytes_down += asked * size
         self._bytes_up += replied * size
 
-    def drop(self, client: int) -> None:
+    def drop(self, client: int, reason: str) -> None:
         """Count a reply that was not used."""
-        self._dropped[client] += 1
+        before = self._dropped.get(client, {"replies": 0})
+        self._dropped[client] = {"replies": before["replies"] + 1, "last": reason}
 
     def round(self, r: int, sampled: Sequence[int], evaluation: Evaluation | None) -> None:
         """Note a finished round, and write its line if it was evaluated."""
         self._cohorts.append(list(sampled))
         line = None
         if evaluation is not None:
-            line = asdict(evaluation) | {"bytes_up": self._bytes_up, "bytes_down": self._bytes_down}
+            line = asdict(evaluation)
+            line |= {"seconds": self.seconds(), "bytes_up": self._bytes_up, "bytes_down": self._bytes_down}
             self._lines.append(line)
             print(json.dumps(line), file=self._file, flush=True)
         self._watch(r, line)
@@ -87,28 +168,43 @@ class RunLog:
             "rounds": len(self._cohorts),
             "final_accuracy": accuracies[-1],
             "best_accuracy": max(accuracies),
-            "seconds": time.monotonic() - self._started,
+            "seconds": self.seconds(),
             "bytes_up": self._bytes_up,
             "bytes_down": self._bytes_down,
             "dropped": dict(sorted(self._dropped.items())),
             "versions": versions(),
         }
         self._file.close()
-        save_file({w: x.detach().cpu().contiguous() for w, x in model.items()}, self.folder / MODEL)
-        (self.folder / "cohorts.json").write_text(json.dumps(self._cohorts) + "\n")
-        new = self.folder / (RESULT + ".new")
-        new.write_text(json.dumps(result, indent=2) + "\n")
-        os.replace(new, self.folder / RESULT)
+        write_whole(self.folder / MODEL, save({w: x.detach().cpu().contiguous() for w, x in model.items()}), 0o666)
+        write_whole(self.folder / COHORTS, (json.dumps(self._cohorts) + "\n").encode(), 0o666)
+        write_whole(self.folder / RESULT, (json.dumps(result, indent=2) + "\n").encode(), 0o666)
+        self._lock.close()
 
 
-def refuse_used(folder: Path) -> None:
-    """A folder is for one run.
+def check_folder(folder: Path, keeping: Keeping) -> IO[bytes]:
+    """Take ``folder`` for a run of this process, until the file that is returned is closed or the process ends.
 
     Raises:
-        InputError: another run has written here.
+        InputError: another process is writing there, or it holds a run that is not to be, or cannot be, resumed.
     """
-    if (folder / METRICS).exists():
-        raise InputError(f"run_dir = {folder} holds a run already: choose another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = (folder / LOCK).open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise InputError(f"run_dir = {folder}: another process is writing a run there") from None
+    if (folder / METRICS).exists() and not keeping.resume:
+        raise InputError(f"run_dir = {folder} holds a run already: choose another folder, or go on with resume")
+    if (folder / RESULT).exists() and not (folder / checkpoint.CHECKPOINT).exists():
+        raise InputError(f"resume = {folder}: the run there is complete, and has no checkpoint to go on from")
+    return lock
+
+
+def finished(folder: Path) -> dict[str, Any] | None:
+    """result.json of the complete run in ``folder``; None where there is none."""
+    file = folder / RESULT
+    return json.loads(file.read_text()) if file.exists() else None
 
 
 def versions() -> dict[str, str]:

@@ -16,6 +16,7 @@ from fedmuon_app.errors import InputError
 from fedmuon_app.federation.clients import Clients
 from fedmuon_app.federation.replies import Failure, Replies
 from fedmuon_app.federation.states import ClientStates
+from fedmuon_app.federation.turns import Cohort, Turn
 
 Batch = tuple[Tensor, Tensor, Tensor]
 
@@ -25,7 +26,7 @@ MOST_OF_FREE = 0.8
 
 
 def answer_stacked(
-    clients: Clients, cohort: Sequence[int], X: Tensor, C: Tensor, states: ClientStates, most: int
+    clients: Clients, turn: Turn, cohort: Cohort, X: Tensor, C: Tensor, states: ClientStates, most: int
 ) -> Replies:
     """What the clients of ``cohort`` send, ``most`` of them at a time; what they keep goes to ``states``.
 
@@ -34,7 +35,8 @@ def answer_stacked(
     """
     replies: Replies = {}
     for start in range(0, len(cohort), most):
-        replies |= _one_stack(clients, cohort[start : start + most], X, C, states)
+        part = dict(list(cohort.items())[start : start + most])
+        replies |= _one_stack(clients, turn, part, X, C, states)
     return replies
 
 
@@ -64,9 +66,9 @@ def largest_stack(clients: Clients, gibibytes: float | None) -> int:
 
 
 @torch.no_grad()
-def _one_stack(clients: Clients, cohort: Sequence[int], X: Tensor, C: Tensor, states: ClientStates) -> Replies:
+def _one_stack(clients: Clients, turn: Turn, cohort: Cohort, X: Tensor, C: Tensor, states: ClientStates) -> Replies:
     method, hp, problem, K = clients.method, clients.hp, clients.problem, clients.K
-    before = [clients.state(i, states) for i in cohort]
+    before = [clients.state(turn, i, counted, states) for i, counted in cohort.items()]
     drawn = [clients.minibatches(i, state.steps, K) for i, state in zip(cohort, before, strict=True)]
     batches = [_padded(clients, [own[k] for own in drawn]) for k in range(K)]
     M, C_i, v = (torch.stack(parts) for parts in zip(*((s.M, s.C, s.v) for s in before), strict=True))
@@ -90,7 +92,7 @@ def _one_stack(clients: Clients, cohort: Sequence[int], X: Tensor, C: Tensor, st
             replies[i] = Failure(str(not_finite(problem.layout.not_finite(X_i[j], M[j]), K)))
             continue
         replies[i] = Update(X_i[j], dC[j], loss)
-        states.save(i, next_state(method, hp, old, K, M[j], C_next[j], v[j]))
+        states.save(i, turn, next_state(method, hp, old, K, M[j], C_next[j], v[j]), cohort[i])
     return replies
 
 

@@ -1,37 +1,62 @@
-"""What clients keep between their rounds, and where: one interface, in one mapped file or a file each."""
+"""What clients keep between their rounds, and where: one interface, in one mapped file or in files of a folder.
 
+A client's state is kept for the last round that the server has counted, for the one in its last checkpoint, and
+for the one that is under way: three at most (see :mod:`fedmuon_app.federation.turns`).
+"""
+
+import fcntl
+import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 
 from fedmuon_app.algorithms.client import ClientState
+from fedmuon_app.errors import RunError
+from fedmuon_app.federation.turns import NEVER, Turn
 
 RAM = Path("/dev/shm")  # a file system in memory, on Linux
+SLOTS = 3
+HEAD = 3 * 8  # bytes of a slot: its turn, t and steps
+
+
+class StateError(RunError):
+    """A client has not the state that the server counts on, or is called too late."""
 
 
 class ClientStates(Protocol):
     """States by client id."""
 
-    def load(self, client: int) -> ClientState | None:
-        """The last state saved for ``client``; None when there was none."""
+    def load(self, client: int, turn: Turn) -> ClientState:
+        """The state that ``client`` had after ``turn``.
 
-    def save(self, client: int, state: ClientState) -> None:
-        """Replace the state of ``client``."""
+        Raises:
+            StateError: it is not there, or damaged.
+        """
+
+    def newest(self, client: int) -> Turn:
+        """The latest turn whose state is there, or NEVER."""
+
+    def save(self, client: int, turn: Turn, state: ClientState, keep: Collection[Turn]) -> None:
+        """Keep the state after ``turn``; those of other turns than ``keep`` may go."""
+
+    def lock(self, client: int) -> AbstractContextManager[None]:
+        """Keep other processes from calling ``client`` at the same time."""
 
 
 class MappedStates:
     """One sparse file of n rows, mapped into the memory of every process that plays clients.
 
     A row costs nothing, neither memory nor disk, until its client is saved for the first time. Loading a
-    state copies nothing on a CPU: it is good until that client is saved again.
+    state copies nothing on a CPU: it is good as long as it is kept. A process that is killed leaves the states
+    that were whole before; nothing is forced to the disk, so a machine that loses its power may lose some.
     """
 
     def __init__(self, file: Path, n: int, like: ClientState, device: torch.device) -> None:
@@ -45,80 +70,179 @@ class MappedStates:
         """
         self._sizes = [x.numel() for x in _stored(like)]
         self._dtype, self._device = like.M.dtype, device
-        counts, numbers = 2 * 8, sum(self._sizes) * like.M.element_size()
-        row = -(-(counts + numbers) // 64) * 64  # a row starts at a cache line
-        self._rows = torch.from_file(str(file), shared=True, size=n * row, dtype=torch.uint8).view(n, row)
-        self._numbers = slice(counts, counts + numbers)
+        self._numbers = slice(HEAD, HEAD + sum(self._sizes) * like.M.element_size())
+        slot = -(-self._numbers.stop // 64) * 64  # starts at a cache line
+        self._rows = torch.from_file(str(file), shared=True, size=n * SLOTS * slot, dtype=torch.uint8)
+        self._rows = self._rows.view(n, SLOTS, slot)
+        self._file = os.open(file, os.O_RDWR)
 
     @staticmethod
     def size(n: int, like: ClientState) -> int:
-        """Bytes of the file when all n clients have been saved."""
-        return n * sum(x.numel() * x.element_size() for x in _stored(like))
+        """Bytes of the file when all n clients have two states, as without checkpoints."""
+        return 2 * n * sum(x.numel() * x.element_size() for x in _stored(like))
 
-    def load(self, client: int) -> ClientState | None:
+    def load(self, client: int, turn: Turn) -> ClientState:
         """See :class:`ClientStates`."""
-        t, steps = self._rows[client, :16].view(torch.int64).tolist()
-        if not steps:
-            return None
-        row = self._rows[client, self._numbers].view(self._dtype).to(self._device)
-        M, v, *C = torch.split(row, self._sizes)
+        turns = self._turns(client)
+        if turn not in turns:
+            raise StateError(f"client {client} has no state of {turn}: was its file deleted?")
+        slot = self._rows[client, turns.index(turn)]
+        t, steps = slot[8:HEAD].view(torch.int64).tolist()
+        M, v, *C = torch.split(slot[self._numbers].view(self._dtype).to(self._device), self._sizes)
         return ClientState(M, C[0] if C else M, v, t, steps)
 
-    def save(self, client: int, state: ClientState) -> None:
+    def newest(self, client: int) -> Turn:
         """See :class:`ClientStates`."""
-        torch.cat([x.cpu() for x in _stored(state)], out=self._rows[client, self._numbers].view(self._dtype))
-        self._rows[client, :16].view(torch.int64).copy_(torch.tensor([state.t, state.steps]))
+        return max(self._turns(client))
+
+    def save(self, client: int, turn: Turn, state: ClientState, keep: Collection[Turn]) -> None:
+        """See :class:`ClientStates`."""
+        turns = self._turns(client)
+        free = [j for j, kept in enumerate(turns) if kept == NEVER or kept not in keep]
+        slot = self._rows[client, turns.index(turn) if turn in turns else free[0]]
+        slot[:8].zero_()  # not there while it is written
+        torch.cat([x.cpu() for x in _stored(state)], out=slot[self._numbers].view(self._dtype))
+        slot[8:HEAD].view(torch.int64).copy_(torch.tensor([state.t, state.steps]))
+        slot[:8].view(torch.int64).fill_(turn.life << 32 | turn.round)
+
+    @contextmanager
+    def lock(self, client: int) -> Iterator[None]:
+        """See :class:`ClientStates`."""
+        fcntl.lockf(self._file, fcntl.LOCK_EX, 1, client)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, client)
+
+    def _turns(self, client: int) -> list[Turn]:
+        words = self._rows[client, :, :8].contiguous().view(torch.int64).flatten().tolist()
+        return [Turn(word >> 32, word & 0xFFFFFFFF) for word in words]
 
 
 class FileStates:
-    """One safetensors file a client in a folder: for a client's own machine.
+    """A folder a client, with a safetensors file for each state: for a client's own machine.
 
-    A file is replaced at once or not at all. Only its owner may read it: a momentum is a gradient, and
-    gradients tell of the data.
+    A file is there whole or not at all, also after a loss of power, and is checked when it is read. Only its
+    owner may read it: a momentum is a gradient, and gradients tell of the data.
     """
 
-    def __init__(self, folder: Path, device: torch.device) -> None:
-        """Make the folder if needed.
+    def __init__(self, folder: Path, like: ClientState, device: torch.device) -> None:
+        """Name the folder.
 
         Args:
-            folder: of the files.
+            folder: of one experiment; named after it.
+            like: a state with the sizes of all of them.
             device: where loaded tensors go.
         """
-        self._folder, self._device = folder, str(device)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder, self._device = folder, device
+        self._sizes = {name: x.shape for name, x in zip("MvC", _stored(like), strict=False)}
 
-    def load(self, client: int) -> ClientState | None:
+    def load(self, client: int, turn: Turn) -> ClientState:
         """See :class:`ClientStates`."""
-        file = self._folder / f"{client}.safetensors"
+        file = self._file(client, turn)
         if not file.exists():
-            return None
-        with safe_open(file, framework="pt", device=self._device) as stored:
-            counts = stored.metadata()
-            tensors = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118 - safe_open is no mapping
+            raise StateError(f"client {client} has no state of {turn}: {file} is not there")
+        try:
+            with safe_open(file, framework="pt") as stored:
+                said = stored.metadata()
+                tensors = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118 - no mapping
+        except (SafetensorError, OSError) as error:
+            raise StateError(f"the state of client {client} cannot be read: {file}: {error}") from error
+        whose = {key: said.get(key) for key in ("experiment", "client", "turn")}
+        if whose != self._label(client, turn):
+            raise StateError(f"{file} holds another state: {whose}")
+        if {key: x.shape for key, x in tensors.items()} != self._sizes or said.get("sha256") != _digest(tensors):
+            raise StateError(f"the state of client {client} is damaged: {file}")
+        tensors = {key: x.to(self._device) for key, x in tensors.items()}
         C = tensors.get("C", tensors["M"])
-        return ClientState(tensors["M"], C, tensors["v"], int(counts["t"]), int(counts["steps"]))
+        return ClientState(tensors["M"], C, tensors["v"], int(said["t"]), int(said["steps"]))
 
-    def save(self, client: int, state: ClientState) -> None:
+    def newest(self, client: int) -> Turn:
         """See :class:`ClientStates`."""
-        tensors = dict(zip("MvC", _stored(state), strict=False))
-        new = self._folder / f"{client}.new"
-        save_file(tensors, new, metadata={"t": str(state.t), "steps": str(state.steps)})
-        new.chmod(0o600)
-        os.replace(new, self._folder / f"{client}.safetensors")
+        return max((_turn(file) for file in (self._folder / str(client)).glob("*.safetensors")), default=NEVER)
+
+    def save(self, client: int, turn: Turn, state: ClientState, keep: Collection[Turn]) -> None:
+        """See :class:`ClientStates`.
+
+        Raises:
+            OSError: the disk is full, or the folder cannot be written; what was there still is.
+        """
+        file = self._file(client, turn)
+        self._make(file.parent)
+        tensors = {name: x.cpu().contiguous() for name, x in zip("MvC", _stored(state), strict=False)}
+        counts = {"t": str(state.t), "steps": str(state.steps), "sha256": _digest(tensors)}
+        write_whole(file, save(tensors, self._label(client, turn) | counts))
+        for other in file.parent.glob("*.safetensors"):
+            if _turn(other) not in {turn, *keep}:
+                other.unlink(missing_ok=True)
+
+    @contextmanager
+    def lock(self, client: int) -> Iterator[None]:
+        """See :class:`ClientStates`."""
+        folder = self._folder / str(client)
+        self._make(folder)
+        with (folder / "lock").open("w") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX)
+            yield
+
+    def _make(self, folder: Path) -> None:
+        for part in (self._folder, folder):
+            part.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def _file(self, client: int, turn: Turn) -> Path:
+        return self._folder / str(client) / f"{turn.life}-{turn.round}.safetensors"
+
+    def _label(self, client: int, turn: Turn) -> dict[str, str]:
+        return {"experiment": self._folder.name, "client": str(client), "turn": f"{turn.life}-{turn.round}"}
 
 
-@contextmanager
-def unnamed_states(n: int, like: ClientState, device: torch.device) -> Iterator[MappedStates]:
+def unnamed_states(n: int, like: ClientState, device: torch.device) -> MappedStates:
     """States for this process and those that it forks, in RAM where that has twice the room, else on disk.
 
     The file has no name any more when this returns: nothing is left behind, however the process ends.
     """
     in_ram = RAM.is_dir() and shutil.disk_usage(RAM).free > 2 * MappedStates.size(n, like)
     with tempfile.NamedTemporaryFile(prefix="fedmuon-", dir=RAM if in_ram else None) as file:
-        states = MappedStates(Path(file.name), n, like, device)
-    yield states
+        return MappedStates(Path(file.name), n, like, device)
+
+
+def write_whole(file: Path, content: bytes, mode: int = 0o600) -> None:
+    """Replace ``file`` at once or not at all; it is on the disk when this returns. By default its owner's alone.
+
+    Raises:
+        OSError: it cannot be written; what was there before still is.
+    """
+    new = file.with_name(file.name + ".new")
+    new.unlink(missing_ok=True)
+    try:
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(new, file)
+    except OSError:
+        with suppress(OSError):
+            new.unlink()
+        raise
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _stored(state: ClientState) -> list[torch.Tensor]:
     """M, v, and C where it is not M."""
     return [state.M, state.v, *([] if state.C is state.M else [state.C])]
+
+
+def _turn(file: Path) -> Turn:
+    life, _, round_ = file.stem.partition("-")
+    return Turn(int(life), int(round_))
+
+
+def _digest(tensors: dict[str, torch.Tensor]) -> str:
+    digest = hashlib.sha256()
+    for _, x in sorted(tensors.items()):
+        digest.update(x.numpy().data)
+    return digest.hexdigest()

@@ -1,13 +1,12 @@
 """The NumPyClient: K local steps of one client, from arrays to arrays."""
 
-from typing import cast
-
 import torch
 from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
 
 from fedmuon_app.federation.clients import Clients
 from fedmuon_app.federation.states import ClientStates
+from fedmuon_app.flower.records import read_call
 
 
 class MuonClient(NumPyClient):
@@ -21,20 +20,21 @@ class MuonClient(NumPyClient):
 
         Args:
             parameters: X and C, float[d] each (C is float[0] for a method without a control).
-            config: ``client``, the client to play, and ``round``; round 0 asks for C_i^(0).
+            config: whom to play, when, and what is counted (:data:`fedmuon_app.flower.records.CALL`).
 
         Returns:
             X_i and ΔC_i likewise; the client's number of examples; its mean training loss.
 
         Raises:
             NonFiniteError: training diverged; the client's state is as it was.
+            StateError: its state is not there, or a later call has come before this one.
             ValueError: X does not fit the model.
         """
-        client, round_ = int(cast(int, config["client"])), int(cast(int, config["round"]))
+        client, turn, counted = read_call(config)
         problem = self._clients.problem
         X, C = (torch.from_numpy(x).to(problem.device) for x in parameters)
         if X.shape != (len(problem.layout),):
             raise ValueError("the server's X does not fit this client's model: do both run the same configuration?")
-        update = self._clients.answer(round_, client, X, C, self._states)
+        update = self._clients.answer(turn, client, counted, X, C, self._states)
         sent = [x.cpu().numpy() for x in (update.X, update.dC)]
         return sent, len(self._clients.parts[client]), {"train-loss": update.loss}

@@ -1,9 +1,10 @@
 """What goes over Flower's wire, and its names.
 
-A call to a client is {X, C, call: {client, round}}; its reply {X, dC, metrics: {client, round,
-num-examples, train-loss}}. X, C and dC are ArrayRecords of one array each, float[d], laid out as
-:class:`fedmuon_app.algorithms.layout.Layout` says; round 0 asks for the start of C_i. A node is asked once,
-by a query, which clients it plays: {clients: {ids, sizes}}.
+A call to a client is {X, C, call}; its reply {X, dC, metrics: {num-examples, train-loss}, answers}. X, C and dC
+are ArrayRecords of one array each, float[d], laid out as :class:`fedmuon_app.algorithms.layout.Layout` says.
+``call`` names the client, its turn, the two turns that are counted (:mod:`fedmuon_app.federation.turns`), the
+experiment and its configuration; ``answers`` repeats whom and when it was for. A new node is asked, by a query,
+which clients it plays: {clients: {ids, sizes}}.
 """
 
 import io
@@ -13,14 +14,20 @@ from typing import cast
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common.constant import SType
 from numpy.lib import format as npy
 from torch import Tensor
 
 from fedmuon_app.algorithms.client import Update
+from fedmuon_app.federation.turns import Counted, Turn
 
 FLAT = "flat"  # the array's name in its record
+CALL = ("client", "life", "round", "last-life", "last-round", "saved-life", "saved-round")
+ANSWERS = ("experiment", "client", "life", "round")
+
+About = Mapping[str, str]
+"""``experiment``, and ``config``, the run's whole configuration as YAML."""
 
 
 def to_record(x: Tensor) -> ArrayRecord:
@@ -51,32 +58,56 @@ def from_record(record: ArrayRecord) -> Tensor:
         return torch.from_numpy(np.frombuffer(data, dtype, count=shape[0], offset=stream.tell()))
 
 
-def call(X: ArrayRecord, C: ArrayRecord, client: int, round_: int) -> RecordDict:
+def call(X: ArrayRecord, C: ArrayRecord, client: int, turn: Turn, counted: Counted, about: About) -> RecordDict:
     """A call to train."""
-    return RecordDict({"X": X, "C": C, "call": ConfigRecord({"client": client, "round": round_})})
+    numbers = (client, *turn, *counted.last, *counted.saved)
+    return RecordDict({"X": X, "C": C, "call": ConfigRecord({**dict(zip(CALL, numbers, strict=True)), **about})})
 
 
-def read_reply(reply: Message, client: int, round_: int, device: torch.device) -> Update:
-    """What ``client`` answered to the call of ``round_``.
+def read_call(call: Mapping[str, object]) -> tuple[int, Turn, Counted]:
+    """The client, its turn, and what is counted of it."""
+    client, *rest = (int(cast(int, call[key])) for key in CALL)
+    turn, last, saved = (Turn(*rest[k : k + 2]) for k in (0, 2, 4))
+    return client, turn, Counted(last, saved)
+
+
+def answer(message: Message, X: Tensor, dC: Tensor, examples: int, loss: float) -> Message:
+    """The reply to a call."""
+    asked = message.content.config_records["call"]
+    content = RecordDict(
+        {
+            "X": to_record(X),
+            "dC": to_record(dC),
+            "metrics": MetricRecord({"num-examples": examples, "train-loss": loss}),
+            "answers": ConfigRecord({key: asked[key] for key in ANSWERS}),
+        }
+    )
+    return Message(content, reply_to=message)
+
+
+def read_answer(reply: Message, asked: Message, device: torch.device) -> Update:
+    """What a client answered to a call.
 
     Args:
-        reply: with content.
-        client: whom the call was for.
-        round_: which call it was.
+        reply: with content. It may come from anybody who has a node's key.
+        asked: the call.
         device: where the tensors go.
 
     Raises:
         ValueError: a record is missing or unreadable, or it answers another call.
     """
+    call = asked.content.config_records["call"]
     try:
-        metrics = reply.content.metric_records["metrics"]
-        said = int(cast(float, metrics["client"])), int(cast(float, metrics["round"]))
+        answers = dict(reply.content.config_records["answers"])
         X, dC = (from_record(reply.content.array_records[name]).to(device) for name in ("X", "dC"))
-        loss = float(cast(float, metrics["train-loss"]))
-    except (KeyError, TypeError, ValueError) as error:
+        loss = float(cast(float, reply.content.metric_records["metrics"]["train-loss"]))
+    except Exception as error:  # whatever somebody's bytes can bring about
         raise ValueError(f"its reply cannot be read ({type(error).__name__}: {error})") from error
-    if said != (client, round_):
-        raise ValueError(f"it answers for client {said[0]} in round {said[1]}")
+    if answers != {key: call[key] for key in ANSWERS}:
+        said = ", ".join(f"{key} {answers.get(key)!r}" for key in ANSWERS)
+        raise ValueError(f"it answers another call ({said})")
+    if reply.metadata.src_node_id != asked.metadata.dst_node_id:
+        raise ValueError(f"it comes from node {reply.metadata.src_node_id}")
     return Update(X, dC, loss)
 
 
@@ -85,8 +116,18 @@ def sizes_record(sizes: Mapping[int, int]) -> RecordDict:
     return RecordDict({"clients": ConfigRecord({"ids": list(sizes), "sizes": list(sizes.values())})})
 
 
-def read_sizes(reply: Message) -> dict[int, int]:
-    """The inverse."""
-    record = reply.content.config_records["clients"]
-    ids, sizes = cast(list[int], record["ids"]), cast(list[int], record["sizes"])
-    return {int(i): int(m) for i, m in zip(ids, sizes, strict=True)}
+def read_sizes(reply: Message, n: int) -> dict[int, int]:
+    """The inverse.
+
+    Raises:
+        ValueError: it is not the sizes of clients with ids below n.
+    """
+    try:
+        record = reply.content.config_records["clients"]
+        ids, sizes = cast(list[int], record["ids"]), cast(list[int], record["sizes"])
+        read = {int(i): int(m) for i, m in zip(ids, sizes, strict=True)}
+    except Exception as error:  # as above
+        raise ValueError(f"its clients cannot be read ({type(error).__name__}: {error})") from error
+    if not all(0 <= i < n and m >= 0 for i, m in read.items()):
+        raise ValueError(f"it plays clients {sorted(read)}; their ids must lie between 0 and {n - 1}")
+    return read

@@ -1,61 +1,77 @@
-"""A Flower run's configuration and its places on disk, the same for the ServerApp and the ClientApps."""
+"""A Flower run's configuration and its places on disk, for the ServerApp and the ClientApps."""
 
 import os
+import re
 from pathlib import Path
 
 from flwr.app import Context
 
-from fedmuon_app.algorithms.client import initial_state
 from fedmuon_app.build import Job, build
-from fedmuon_app.config import Config, load, loads, split
-from fedmuon_app.federation.states import ClientStates, FileStates, MappedStates
+from fedmuon_app.config import Config, load, loads, resumed, split
+from fedmuon_app.federation.checkpoint import config_of, states_beside
+from fedmuon_app.federation.states import ClientStates, FileStates
 
 _jobs: dict[str, Job] = {}
-_states: dict[Path, ClientStates] = {}
+_states: dict[tuple[str, str], ClientStates] = {}
 
 
-def configuration(context: Context) -> Config:
+def configuration(context: Context, engine: str) -> Config:
     """What ``flwr run`` was given: ``resolved``, the whole as YAML, or else ``overrides`` of conf/.
+
+    Args:
+        context: of the ServerApp.
+        engine: what runs it, whatever the configuration says.
 
     Raises:
         InputError: it is not a valid configuration.
     """
     given = context.run_config
-    config = loads(str(given["resolved"])) if given.get("resolved") else load(split(str(given.get("overrides", ""))))
-    config.engine.name = "simulation"  # whatever conf/ says, Flower is running it
+    if given.get("resolved"):
+        config = loads(str(given["resolved"]))
+    else:
+        words = split(str(given.get("overrides", "")))
+        config = load(words)
+        if config.resume not in (None, "auto"):
+            config = resumed(str(config.resume), config_of(Path(str(config.resume))), words)
+            config.run_dir = config.resume
+    config.engine.name = engine
+    config.run_dir = config.run_dir or str(Path.home() / "fedmuon-runs" / str(context.run_id))
     return config
 
 
-def job_of(context: Context) -> Job:
-    """The run, built once a process; with the node's own images where its configuration names ``data-path``."""
+def job_of(config: str, context: Context) -> Job:
+    """The run, built once a process; with the node's own images where its configuration names ``data-path``.
+
+    Args:
+        config: the run's configuration, as the server sends it.
+        context: of the ClientApp.
+    """
     own = context.node_config.get("data-path")
-    key = f"{own} {context.run_config}"
+    key = f"{own} {config}"
     if key not in _jobs:
-        _jobs[key] = build(configuration(context), Path(str(own)) if own else None)
+        _jobs[key] = build(loads(config), Path(str(own)) if own else None)
     return _jobs[key]
 
 
-def results_of(config: Config, context: Context) -> Path:
-    """Where the run's folder stands: ``run_dir``, or a folder of the user's home named by the run."""
-    return Path(config.run_dir) if config.run_dir else Path.home() / "fedmuon-runs" / str(context.run_id)
-
-
-def states_of(context: Context) -> ClientStates:
-    """What this process's clients keep: a file each in the node's ``state-dir``, or rows of one file of the run."""
-    given = context.node_config.get("state-dir")
-    folder = Path(str(given)) if given else run_home(context)
-    if folder not in _states:
-        clients = job_of(context).clients
-        device = clients.problem.device
-        if given:
-            _states[folder] = FileStates(folder, device)
+def states_of(config: str, experiment: str, context: Context) -> ClientStates:
+    """What the node's clients keep: files of an experiment in ``state-dir``; in simulation rows of the run's file."""
+    key = config, experiment
+    if key not in _states:
+        c, clients = loads(config), job_of(config, context).clients
+        like, device = clients.initial_state(), clients.problem.device
+        if c.engine.name == "simulation":
+            _states[key] = states_beside(Path(str(c.run_dir)), len(clients.parts), like, device)
+        elif re.fullmatch("[0-9a-f]+", experiment):
+            _states[key] = FileStates(state_dir(context) / experiment, like, device)
         else:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            like = initial_state(clients.method, clients.problem.X0())
-            _states[folder] = MappedStates(folder / "clients", len(clients.parts), like, device)
-    return _states[folder]
+            raise ValueError(f"experiment = {experiment}: must be a hexadecimal number")
+    return _states[key]
 
 
-def run_home(context: Context) -> Path:
-    """A folder of the run in Flower's home, gone when the run has ended."""
-    return Path(os.environ.get("FLWR_HOME", Path.home() / ".flwr")) / "fedmuon" / str(context.run_id)
+def state_dir(context: Context) -> Path:
+    """``state-dir`` of the node's configuration, or the user's place for states."""
+    given = context.node_config.get("state-dir")
+    if given:
+        return Path(str(given))
+    home = os.environ.get("XDG_STATE_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "state") / "fedmuon"

@@ -1,18 +1,19 @@
 """The ServerApp: builds the run, lets the strategy train it, and writes the run's folder."""
 
 import logging
-import shutil
 from pathlib import Path
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
+from flwr.superlink.grid.inmemory_grid import InMemoryGrid
 
-from fedmuon_app.build import header
+from fedmuon_app.build import build, header, keeping
 from fedmuon_app.config import Config, dump
-from fedmuon_app.errors import InputError
+from fedmuon_app.errors import InputError, RunError
+from fedmuon_app.federation.checkpoint import CLIENTS
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.flower.records import to_record
-from fedmuon_app.flower.runs import configuration, job_of, results_of, run_home
+from fedmuon_app.flower.runs import configuration
 from fedmuon_app.flower.strategy import FedMuonStrategy
 
 log = logging.getLogger("fedmuon")
@@ -23,21 +24,22 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the whole federation; an exception makes Flower's run a failed one."""
-    config = configuration(context)
-    folder = results_of(config, context)
+    config = configuration(context, "simulation" if isinstance(grid, InMemoryGrid) else "deployment")
+    folder = Path(str(config.run_dir))
     _start_log(folder, config)
     try:
-        job = job_of(context)
-        runlog = RunLog(folder, header(config), _say)
-        strategy = FedMuonStrategy(job, runlog)
+        job = build(config)
+        runlog = RunLog(folder, header(config), _say, keeping(config))
+        strategy = FedMuonStrategy(job, runlog, config)
         strategy.start(grid, to_record(job.server.X), config.rounds, config.federation.round_timeout)
         runlog.finish(job.model(strategy.server.X))
         log.info("results: %s", folder)
     except Exception as error:
-        log.error("%s%s", "" if isinstance(error, (InputError, RuntimeError)) else type(error).__name__ + ": ", error)
+        log.error("%s%s", "" if isinstance(error, (InputError, RunError)) else type(error).__name__ + ": ", error)
         raise
     finally:
-        shutil.rmtree(run_home(context), ignore_errors=True)
+        if config.checkpoint.every is None:
+            (folder / CLIENTS).unlink(missing_ok=True)
 
 
 def _start_log(folder: Path, config: Config) -> None:

@@ -1,5 +1,6 @@
 import os
 import signal
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,9 @@ from fedmuon_app.federation.loop import Evaluate, TrainClients, run_rounds
 from fedmuon_app.federation.replies import Failure
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.federation.states import unnamed_states
+from fedmuon_app.federation.turns import NEVER, Counted, Turn
 
+FIRST = dict.fromkeys((0, 1, 2), Counted())
 CPU = torch.device("cpu")
 SMALL = ["rounds=14", "evaluation.every=14", "local.steps=2", "local.batch_size=8", "federation.clients_per_round=3"]
 
@@ -27,7 +30,7 @@ def a_job(*overrides: str) -> Job:
 
 
 def states_of(job: Job):  # noqa: ANN201
-    return unnamed_states(len(job.clients.parts), job.clients.initial_state(), CPU)
+    return nullcontext(unnamed_states(len(job.clients.parts), job.clients.initial_state(), CPU))
 
 
 def play(job: Job, train: TrainClients, evaluate: Evaluate, folder: Path) -> tuple[Server, str]:
@@ -55,12 +58,12 @@ def test_a_client_that_diverges_fails_alone() -> None:
     job = a_job("algorithm=fedavg")
     with states_of(job) as states, Workers(job, states, 2, most=3) as pool:
         job.clients.problem.layout.views(job.server.X)["fc3.bias"].fill_(torch.inf)
-        replies = pool.train(1, [0, 1, 2], job.server.X, job.server.C)
+        replies = pool.train(Turn(1, 1), FIRST, job.server.X, job.server.C)
         assert all(
             isinstance(reply, Failure) and "in conv1.weight, conv2.weight, fc1.weight and 7 more:" in reply.reason
             for reply in replies.values()
         )
-        assert states.load(0) is None
+        assert states.newest(0) == NEVER
 
 
 class Breaks(nn.Module):
@@ -85,7 +88,7 @@ def test_what_a_worker_raises_is_raised_here_with_its_traceback() -> None:
         Workers(job, states, 1, most=3) as pool,
         pytest.raises(MemoryError, match="no more") as raised,
     ):
-        pool.train(1, [0, 1, 2], job.server.X, job.server.C)
+        pool.train(Turn(1, 1), FIRST, job.server.X, job.server.C)
     assert "in forward" in raised.value.__notes__[0]
 
 
@@ -94,7 +97,7 @@ def test_a_killed_worker_stops_the_run_with_a_sentence() -> None:
     with states_of(job) as states, Workers(job, states, 2, most=3) as pool:
         os.kill(pool._processes[1].pid or 0, signal.SIGKILL)
         with pytest.raises(WorkerDiedError, match="exit code -9"):
-            pool.train(1, [0, 1, 2], job.server.X, job.server.C)
+            pool.train(Turn(1, 1), FIRST, job.server.X, job.server.C)
 
 
 def test_workers_end_with_their_parent() -> None:

@@ -1,6 +1,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from fedmuon_app.federation.loop import NoGoodReplyError, Plan, run_rounds, with
 from fedmuon_app.federation.replies import Failure, Replies
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.federation.sampling import cohort
+from fedmuon_app.federation.turns import Cohort, Turn
 
 X0 = torch.zeros(6)
 ONES = torch.ones(6)
@@ -41,8 +43,10 @@ class Engine:
     def __init__(self, bad: Update | Failure, rounds: Sequence[int], clients: Sequence[int] = (1,)) -> None:
         self.bad, self.rounds, self.clients = bad, rounds, clients
 
-    def __call__(self, r: int, sampled: Sequence[int], X: Tensor, C: Tensor) -> Replies:
-        return {i: self.bad if r in self.rounds and i in self.clients else good(X) for i in reversed(sampled)}
+    def __call__(self, turn: Turn, sampled: Cohort, X: Tensor, C: Tensor) -> Replies:
+        return {
+            i: self.bad if turn.round in self.rounds and i in self.clients else good(X) for i in reversed(list(sampled))
+        }
 
 
 def test_a_cohort_is_S_different_clients_and_depends_on_seed_and_round() -> None:
@@ -93,7 +97,7 @@ def test_a_bad_reply_is_dropped_and_named_and_the_others_count(
     runlog.finish({"w": server.X})
     torch.testing.assert_close(server.X, torch.full((6,), 0.5 + 1.0))  # 1/n, n = 2, for the one reply
     assert f"round 1: client 1 is dropped: {reason}" in caplog.text
-    assert json.loads((tmp_path / "result.json").read_text())["dropped"] == {"1": 1}
+    assert json.loads((tmp_path / "result.json").read_text())["dropped"] == {"1": {"replies": 1, "last": ANY}}
 
 
 def test_two_rounds_without_a_good_reply_leave_X_and_C_and_the_run_goes_on(tmp_path: Path) -> None:
@@ -114,8 +118,8 @@ def test_after_three_such_rounds_it_stops_with_the_clients_words(tmp_path: Path)
 def test_the_gradient_start_asks_everyone_in_round_0(tmp_path: Path) -> None:
     asked = []
 
-    def engine(r: int, sampled: Sequence[int], X: Tensor, C: Tensor) -> Replies:
-        asked.append((r, list(sampled)))
+    def engine(turn: Turn, sampled: Cohort, X: Tensor, C: Tensor) -> Replies:
+        asked.append((turn.round, list(sampled)))
         return {i: Update(X, ONES, 0.0) for i in sampled}
 
     server = run_rounds(plan(1, gradient_start=True), [0, 1, 2], start(), engine, evaluate, RunLog(tmp_path, {}))
@@ -132,7 +136,6 @@ def test_clients_without_data_are_left_out_with_a_line(caplog: pytest.LogCapture
 
 
 def test_a_folder_that_holds_a_run_is_not_written_again(tmp_path: Path) -> None:
-    RunLog(tmp_path, {})
     (tmp_path / "metrics.jsonl").write_text("kept")
     with pytest.raises(InputError, match="holds a run already"):
         RunLog(tmp_path, {})

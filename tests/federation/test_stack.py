@@ -1,3 +1,4 @@
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from fedmuon_app.errors import InputError
 from fedmuon_app.federation.replies import Failure
 from fedmuon_app.federation.stack import answer_stacked, largest_stack
 from fedmuon_app.federation.states import unnamed_states
+from fedmuon_app.federation.turns import Counted, Turn
 from tests.engines.test_workers import play
 
 SMALL = ["rounds=4", "evaluation.every=4", "local.steps=2", "federation.clients_per_round=5"]
+EARLIER, ROUND = Turn(1, 1), Turn(1, 2)
 GIB = 2**30
 
 
@@ -24,7 +27,7 @@ def a_job(*overrides: str) -> Job:
 
 
 def states_of(job: Job):  # noqa: ANN201
-    return unnamed_states(len(job.clients.parts), job.clients.initial_state(), job.clients.problem.device)
+    return nullcontext(unnamed_states(len(job.clients.parts), job.clients.initial_state(), job.clients.problem.device))
 
 
 @pytest.mark.parametrize(
@@ -51,16 +54,16 @@ def test_a_stack_gives_the_X_and_C_of_one_client_after_the_other(
 
 def test_the_memory_given_splits_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     job = a_job()
-    X, C, cohort = job.server.X, job.server.C, [1, 2, 3, 4, 5]
+    X, C, cohort = job.server.X, job.server.C, dict.fromkeys(range(1, 6), Counted())
     sizes = []
     original = torch.vmap
     monkeypatch.setattr(
         torch, "vmap", lambda f: lambda kept, *rest: sizes.append(len(kept[0])) or original(f)(kept, *rest)
     )
     with states_of(job) as states:
-        whole = answer_stacked(job.clients, cohort, X, C, states, most=16)
+        whole = answer_stacked(job.clients, ROUND, cohort, X, C, states, most=16)
     with states_of(job) as states:
-        parts = answer_stacked(job.clients, cohort, X, C, states, most=2)
+        parts = answer_stacked(job.clients, ROUND, cohort, X, C, states, most=2)
     assert sizes == [5, 2, 2, 1]
     for i in cohort:
         assert (whole[i].X - parts[i].X).norm() < 1e-5 * X.norm()  # type: ignore[union-attr]
@@ -75,12 +78,13 @@ def test_a_client_that_diverges_fails_alone() -> None:
     with states_of(job) as states:
         bad = job.clients.initial_state()
         bad.M[-1] = torch.nan
-        states.save(1, type(bad)(bad.M, bad.C, bad.v, bad.t, steps=3))
-        replies = answer_stacked(job.clients, [0, 1, 2], job.server.X, job.server.C, states, most=3)
-        kept = states.load(1)
+        states.save(1, EARLIER, type(bad)(bad.M, bad.C, bad.v, bad.t, steps=3), ())
+        cohort = {0: Counted(), 1: Counted(EARLIER), 2: Counted()}
+        replies = answer_stacked(job.clients, ROUND, cohort, job.server.X, job.server.C, states, most=3)
+        kept = states.load(1, EARLIER)
+        assert states.newest(1) == EARLIER
     assert [isinstance(replies[i], Failure) for i in range(3)] == [False, True, False]
     assert replies[1].reason.startswith("not finite after 1 local steps in fc3.bias")  # type: ignore[union-attr]
-    assert kept is not None
     assert kept.steps == 3
 
 
@@ -99,4 +103,4 @@ class Drops(nn.Module):
 def test_a_model_with_dropout_is_refused() -> None:
     job = a_job("model=custom", "model._target_=tests.federation.test_stack.Drops")
     with states_of(job) as states, pytest.raises(InputError, match=r"engine\.stacked = true: this model draws random"):
-        answer_stacked(job.clients, [1, 2], job.server.X, job.server.C, states, most=2)
+        answer_stacked(job.clients, ROUND, dict.fromkeys((1, 2), Counted()), job.server.X, job.server.C, states, most=2)

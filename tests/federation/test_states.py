@@ -1,28 +1,41 @@
+import multiprocessing
+import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from fedmuon_app.algorithms.client import ClientState
-from fedmuon_app.federation.states import ClientStates, FileStates, MappedStates, unnamed_states
+from fedmuon_app.federation.states import (
+    ClientStates,
+    FileStates,
+    MappedStates,
+    StateError,
+    unnamed_states,
+    write_whole,
+)
+from fedmuon_app.federation.turns import NEVER, Turn
 
 CPU = torch.device("cpu")
 NOTHING = torch.zeros(0)
+T1, T2, T3, T4 = (Turn(1, r) for r in (1, 2, 3, 4))
+KINDS = pytest.mark.parametrize("kind", [MappedStates, FileStates])
 
 
-def state(shared: bool, v: torch.Tensor = NOTHING) -> ClientState:
+def state(shared: bool = True, v: torch.Tensor = NOTHING, steps: int = 17) -> ClientState:
     M = torch.randn(5)
-    return ClientState(M, M if shared else M + 1, v, t=3, steps=17)
+    return ClientState(M, M if shared else M + 1, v, t=3, steps=steps)
 
 
 def a_store(kind: type, folder: Path, like: ClientState) -> ClientStates:
-    return FileStates(folder, CPU) if kind is FileStates else MappedStates(folder / "states", 9, like, CPU)
+    return FileStates(folder / "ab", like, CPU) if kind is FileStates else MappedStates(folder / "states", 9, like, CPU)
 
 
-@pytest.mark.parametrize("kind", [MappedStates, FileStates])
+@KINDS
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("v", [NOTHING, torch.randn(5)])
 def test_what_is_saved_is_loaded_by_another_process_too(
@@ -30,29 +43,77 @@ def test_what_is_saved_is_loaded_by_another_process_too(
 ) -> None:
     kept = state(shared, v)
     states = a_store(kind, tmp_path, kept)
-    assert states.load(5) is None
-    states.save(5, state(shared, v))
-    states.save(5, kept)
+    assert states.newest(5) == NEVER
+    states.save(5, T1, state(shared, v), ())
+    states.save(5, T2, kept, (T1,))
     for reader in (states, a_store(kind, tmp_path, kept)):
-        loaded = reader.load(5)
-        assert loaded is not None
+        assert reader.newest(5) == T2
+        loaded = reader.load(5, T2)
         assert (loaded.t, loaded.steps) == (3, 17)
         assert (loaded.C is loaded.M) == shared
         for x, y in ((loaded.M, kept.M), (loaded.C, kept.C), (loaded.v, kept.v)):
             assert torch.equal(x, y)
-        assert reader.load(4) is None
-        assert reader.load(6) is None
+        assert reader.newest(4) == reader.newest(6) == NEVER
+
+
+@KINDS
+def test_the_counted_the_saved_and_the_new_state_are_kept_and_no_more_are_needed(kind: type, tmp_path: Path) -> None:
+    kept = [state(steps=r) for r in range(40)]
+    states = a_store(kind, tmp_path, kept[0])
+    states.save(0, T1, kept[1], ())
+    for r in range(2, 40):  # round 1 is in the checkpoint; of the others every third reply is counted
+        counted = Turn(1, max(1, 3 * ((r - 1) // 3)))
+        states.save(0, Turn(1, r), kept[r], (counted, T1))
+        for k in (1, counted.round, r):
+            assert states.load(0, Turn(1, k)).steps == k
+            assert torch.equal(states.load(0, Turn(1, k)).M, kept[k].M)
+    if kind is FileStates:
+        assert len(list(tmp_path.rglob("*.safetensors"))) == 3
+
+
+@KINDS
+def test_a_state_that_is_not_there_is_named(kind: type, tmp_path: Path) -> None:
+    states = a_store(kind, tmp_path, state())
+    states.save(3, T2, state(), ())
+    with pytest.raises(StateError, match=r"client 3 has no state of round 7 \(resume 1\)"):
+        states.load(3, Turn(2, 7))
+
+
+@KINDS
+def test_a_client_is_one_process_at_a_time(kind: type, tmp_path: Path) -> None:
+    states = a_store(kind, tmp_path, state())
+    log = tmp_path / "log"
+
+    def hold(name: str) -> None:
+        mine = a_store(kind, tmp_path, state())
+        with mine.lock(5), log.open("a") as file:
+            print(name, "in", file=file, flush=True)
+            time.sleep(0.05)
+            print(name, "out", file=file, flush=True)
+
+    fork = multiprocessing.get_context("fork")
+    processes = [fork.Process(target=hold, args=(str(j),)) for j in range(4)]
+    for process in processes:
+        process.start()
+    with states.lock(6):  # another client's is free
+        for process in processes:
+            process.join()
+    lines = [line.split() for line in log.read_text().splitlines()]
+    assert len(lines) == 8
+    assert all(a[0] == b[0] and (a[1], b[1]) == ("in", "out") for a, b in zip(lines[::2], lines[1::2], strict=True))
 
 
 def test_the_file_of_a_large_federation_takes_what_its_called_clients_take(tmp_path: Path) -> None:
     large = ClientState(*[torch.ones(2_000_000)] * 2, NOTHING, steps=1)
     states = MappedStates(tmp_path / "states", 10_000, large, CPU)
     for client in (7, 9_999):
-        states.save(client, large)
+        states.save(client, T1, large, ())
+        states.save(client, T2, large, (T1,))
+        states.save(client, T3, large, (T2,))
     file = (tmp_path / "states").stat()
-    assert file.st_size >= MappedStates.size(10_000, large) == 80_000_000_000
-    assert file.st_blocks * 512 < 3 * 8_000_000
-    assert states.load(8) is None
+    assert file.st_size >= 3 * 80_000_000_000
+    assert file.st_blocks * 512 < 5 * 8_000_000  # two clients, two states each
+    assert states.newest(8) == NEVER
 
 
 def test_unnamed_states_leave_nothing_behind_when_their_process_is_killed(tmp_path: Path) -> None:
@@ -61,12 +122,13 @@ import os, signal, tempfile, torch
 from pathlib import Path
 from fedmuon_app.algorithms.client import ClientState
 from fedmuon_app.federation import states
+from fedmuon_app.federation.turns import Turn
 states.RAM = Path({str(tmp_path)!r})
 kept = ClientState(*[torch.ones(3)] * 3, steps=1)
-with states.unnamed_states(4, kept, torch.device("cpu")) as rows:
-    rows.save(1, kept)
-    assert rows.load(1).steps == 1
-    os.kill(os.getpid(), signal.SIGKILL)
+rows = states.unnamed_states(4, kept, torch.device("cpu"))
+rows.save(1, Turn(1, 1), kept, ())
+assert rows.load(1, Turn(1, 1)).steps == 1
+os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", program], check=False)
     assert done.returncode == -9
@@ -75,16 +137,47 @@ with states.unnamed_states(4, kept, torch.device("cpu")) as rows:
 
 def test_states_that_do_not_fit_into_ram_go_to_disk(tmp_path: Path) -> None:
     large = ClientState(*[torch.ones(2**28)] * 2, NOTHING, steps=1)  # 2 GiB each
-    with unnamed_states(10_000, large, CPU) as states:
-        assert states.load(9_999) is None
+    assert unnamed_states(2_000, large, CPU).newest(1_999) == NEVER
 
 
 def test_files_are_the_owners_and_hold_a_shared_C_once(tmp_path: Path) -> None:
-    folder = tmp_path / "states"
-    states = FileStates(folder, CPU)
-    states.save(0, state(shared=True))
-    states.save(1, state(shared=False))
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert sorted(file.name for file in folder.iterdir()) == ["0.safetensors", "1.safetensors"]
-    assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in folder.iterdir())
-    assert (folder / "0.safetensors").stat().st_size < (folder / "1.safetensors").stat().st_size
+    FileStates(tmp_path / "ab", state(), CPU).save(0, T1, state(), ())
+    FileStates(tmp_path / "ab", state(shared=False), CPU).save(1, T1, state(shared=False), ())
+    one, two = (tmp_path / "ab" / str(client) / "1-1.safetensors" for client in (0, 1))
+    for folder in (one.parent, one.parent.parent):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(one.stat().st_mode) == 0o600
+    assert one.stat().st_size < two.stat().st_size
+
+
+def test_a_damaged_or_foreign_file_is_refused_with_its_name(tmp_path: Path) -> None:
+    states = FileStates(tmp_path / "ab", state(), CPU)
+    states.save(0, T1, state(), ())
+    file = tmp_path / "ab" / "0" / "1-1.safetensors"
+    whole = file.read_bytes()
+    for broken in (b"", whole[: len(whole) // 2], whole[:-1] + bytes([whole[-1] ^ 1]), os.urandom(300)):
+        file.write_bytes(broken)
+        with pytest.raises(StateError, match=r"client 0 .*1-1\.safetensors"):
+            states.load(0, T1)
+    file.write_bytes(whole)
+    file.rename(tmp_path / "ab" / "0" / "1-2.safetensors")
+    with pytest.raises(StateError, match="holds another state"):
+        states.load(0, T2)
+    other = FileStates(tmp_path / "cd", state(), CPU)
+    (tmp_path / "ab").rename(tmp_path / "cd")
+    with pytest.raises(StateError, match="holds another state"):
+        other.load(0, T2)
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "file"
+    write_whole(file, b"before")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(file, b"after")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+    assert file.read_bytes() == b"before"

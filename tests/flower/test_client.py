@@ -8,7 +8,9 @@ import torch
 from fedmuon_app.build import Job, build
 from fedmuon_app.config import load
 from fedmuon_app.federation.states import FileStates
+from fedmuon_app.federation.turns import Counted, Turn
 from fedmuon_app.flower.client import MuonClient
+from fedmuon_app.flower.records import CALL
 
 
 def job(algorithm: str) -> Job:
@@ -18,17 +20,22 @@ def job(algorithm: str) -> Job:
 @pytest.mark.parametrize("algorithm", ["fedmuon", "scaffold_adam", "fedavg"])
 def test_fit_returns_X_i_then_dC_and_remembers(algorithm: str, tmp_path: Path) -> None:
     j = job(algorithm)
-    client = MuonClient(j.clients, FileStates(tmp_path, torch.device("cpu")))
+    client = MuonClient(j.clients, FileStates(tmp_path, j.clients.initial_state(), torch.device("cpu")))
     X, C = j.server.X, j.server.C
     parameters = [X.numpy(), C.numpy()]
-    first, m, metrics = client.fit(parameters, {"client": 1, "round": 1})
-    second, _, _ = client.fit(parameters, {"client": 1, "round": 2})
-    states = FileStates(tmp_path / "other", torch.device("cpu"))
-    update, again = (j.clients.answer(r, 1, X, C, states) for r in (1, 2))
+    first, m, metrics = client.fit(parameters, config(1, Turn(1, 1), Counted()))
+    second, _, _ = client.fit(parameters, config(1, Turn(1, 2), Counted(Turn(1, 1))))
+    states = FileStates(tmp_path / "other", j.clients.initial_state(), torch.device("cpu"))
+    update = j.clients.answer(Turn(1, 1), 1, Counted(), X, C, states)
+    again = j.clients.answer(Turn(1, 2), 1, Counted(Turn(1, 1)), X, C, states)
     check(first, [update.X, update.dC])
     check(second, [again.X, again.dC])
     assert m == len(j.clients.parts[1])
     assert metrics == {"train-loss": update.loss}
+
+
+def config(client: int, turn: Turn, counted: Counted) -> dict[str, int]:
+    return dict(zip(CALL, (client, *turn, *counted.last, *counted.saved), strict=True))
 
 
 def check(arrays: Sequence[np.ndarray], tensors: Sequence[torch.Tensor]) -> None:
@@ -37,6 +44,7 @@ def check(arrays: Sequence[np.ndarray], tensors: Sequence[torch.Tensor]) -> None
 
 
 def test_an_X_of_another_model_is_refused(tmp_path: Path) -> None:
-    client = MuonClient(job("fedavg").clients, FileStates(tmp_path, torch.device("cpu")))
+    clients = job("fedavg").clients
+    client = MuonClient(clients, FileStates(tmp_path, clients.initial_state(), torch.device("cpu")))
     with pytest.raises(ValueError, match="does not fit this client's model"):
-        client.fit([np.zeros(4, dtype=np.float32), np.zeros(0, dtype=np.float32)], {"client": 0, "round": 1})
+        client.fit([np.zeros(4, dtype=np.float32), np.zeros(0, dtype=np.float32)], config(0, Turn(1, 1), Counted()))

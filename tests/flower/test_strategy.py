@@ -5,19 +5,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message
 from flwr.serverapp.strategy import Strategy
 from PIL import Image
 from safetensors.torch import load_file
 
-from fedmuon_app.build import build
-from fedmuon_app.config import Config, dump, load
+from fedmuon_app.build import build, keeping
+from fedmuon_app.config import Config, load
 from fedmuon_app.engines import in_process
-from fedmuon_app.errors import InputError
+from fedmuon_app.errors import RunError
 from fedmuon_app.federation.loop import NoGoodReplyError
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.flower.records import FLAT, from_record, to_record
-from fedmuon_app.flower.runs import states_of
 from fedmuon_app.flower.strategy import FedMuonStrategy
 from tests.flower.fake_grid import FakeGrid, Tamper
 
@@ -33,19 +32,19 @@ SMALL = [
 
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flwr"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 def config(*overrides: str) -> Config:
-    return load([*SMALL, *overrides])
+    return load([*SMALL, "engine=deployment", "engine.superlink=x:1", "engine.insecure=true", *overrides])
 
 
 def grid_of(c: Config, nodes: int = 4, tamper: Tamper = lambda call, reply: reply) -> FakeGrid:
-    return FakeGrid(nodes, {"resolved": dump(c)}, tamper)
+    return FakeGrid(nodes, {}, tamper)
 
 
 def train(c: Config, grid: FakeGrid, folder: Path, timeout: float = 0.2) -> FedMuonStrategy:
-    strategy = FedMuonStrategy(build(c), RunLog(folder, {}))
+    strategy = FedMuonStrategy(build(c), RunLog(folder, {}, keeping=keeping(c)), c)
     strategy.start(grid, to_record(strategy.job.server.X), c.rounds, timeout)
     return strategy
 
@@ -54,17 +53,16 @@ def train(c: Config, grid: FakeGrid, folder: Path, timeout: float = 0.2) -> FedM
 @pytest.mark.parametrize("start", ["zeros", "gradient"])
 def test_however_many_nodes_there_are_X_is_that_of_one_process(nodes: int, start: str, tmp_path: Path) -> None:
     c = config(f"algorithm.start={start}")
-    in_process.run(c, tmp_path / "alone")
+    in_process.run(c, tmp_path / "alone")  # the engine of a configuration is for the command to look at
     strategy = train(c, grid_of(c, nodes), tmp_path / "flower")
     expected = load_file(tmp_path / "alone" / "model.safetensors")
     assert torch.equal(strategy.server.X, strategy.job.clients.problem.layout.flat(expected))
 
 
-def test_flowers_own_loop_drives_the_hooks_to_the_same_X(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flowers_own_loop_drives_the_hooks_to_the_same_X(tmp_path: Path) -> None:
     c = config("algorithm=muloco")
     ours = train(c, grid_of(c), tmp_path / "ours")
-    theirs = FedMuonStrategy(build(c), RunLog(tmp_path / "theirs", {}))
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "another"))  # where clients have no states yet
+    theirs = FedMuonStrategy(build(c), RunLog(tmp_path / "theirs", {}), c)
     result = Strategy.start(theirs, grid_of(c), to_record(theirs.job.server.X), num_rounds=3)
     assert torch.equal(theirs.server.X, ours.server.X)
     assert torch.equal(from_record(result.arrays), ours.server.X)
@@ -90,8 +88,8 @@ def another_name(reply: Message) -> Message:
 
 
 def another_client(reply: Message) -> Message:
-    metrics = reply.content.metric_records["metrics"]
-    reply.content["metrics"] = MetricRecord({**metrics, "client": int(metrics["client"]) + 1})  # type: ignore[arg-type]
+    answers = reply.content.config_records["answers"]
+    reply.content["answers"] = ConfigRecord({**answers, "client": int(answers["client"]) + 1})  # type: ignore[call-overload]
     return reply
 
 
@@ -101,7 +99,7 @@ BAD: dict[str, Callable[[Message], Message | None]] = {
     "ΔC is not finite": replace_array("dC", lambda x: x * np.nan),
     "its reply cannot be read (KeyError": no_record,
     "its reply cannot be read (ValueError: arrays": another_name,
-    "it answers for client": another_client,
+    "it answers another call": another_client,
     "no reply in time": lambda reply: None,
 }
 
@@ -137,16 +135,16 @@ def test_a_client_that_diverges_keeps_its_state(tmp_path: Path) -> None:
     grid = grid_of(c)
     with pytest.raises(Exception, match="not finite after 2 local steps"):
         train(c, grid, tmp_path / "run")
-    states = states_of(next(iter(grid.contexts.values())))
-    assert not any(states.load(client) for client in range(4))
+    assert not list((tmp_path / "state").rglob("*.safetensors"))
 
 
-def test_clients_without_a_node_are_named(tmp_path: Path) -> None:
-    c = config()
+def test_clients_without_a_node_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    c = config("federation.clients_per_round=4", "federation.connect_timeout=0.1")
     grid = grid_of(c, nodes=4)
     del grid.contexts[next(iter(grid.contexts))]
-    with pytest.raises(InputError, match=r"clients \[0\] have no node"):
+    with pytest.raises(RunError, match="3 clients are connected, and a round needs 4"):
         train(c, grid, tmp_path / "run")
+    assert "not connected: client 0" in caplog.text
 
 
 def test_a_run_writes_its_evaluations(tmp_path: Path) -> None:

@@ -1,0 +1,72 @@
+"""The configuration of a run that goes on: that of its first life, with what may change."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, cast
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from fedmuon_app.config.explain import explain
+from fedmuon_app.config.load import dump, loads, typed
+from fedmuon_app.config.schema import Config
+from fedmuon_app.errors import InputError
+
+# keys, or groups of them, that do not change what a round computes from X, C and the clients' states
+FREE = (
+    "rounds", "device", "run_dir", "resume", "engine", "evaluation", "checkpoint", "dataset.path",
+    "federation.round_timeout", "federation.connect_timeout", "federation.min_replies", "federation.grace",
+)  # fmt: skip
+GROUPS = ("algorithm", "dataset", "model", "partition", "experiment")
+
+
+def resumed(folder: str, saved: str, words: Sequence[str]) -> Config:
+    """The configuration ``saved`` in ``folder``, with the words of the command line.
+
+    Raises:
+        InputError: a word changes what the run is.
+    """
+    changes = []
+    for word in words:
+        key, _, value = word.partition("=")
+        if key in GROUPS or key.startswith(("+", "~")):
+            raise InputError(f"resume = {folder}: the run there has its configuration; leave {word} out")
+        if not key.startswith("hydra"):
+            changes.append(f"engine.name={value}" if key == "engine" else word)
+    was = loads(saved)
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.create(dump(was)))
+        config = typed(OmegaConf.merge(merged, OmegaConf.from_dotlist(changes)))
+    except OmegaConfBaseException as error:
+        raise InputError(explain(error, words)) from error
+    refuse_another(folder, asdict(was), config)
+    return config
+
+
+def refuse_another(folder: str, was: Mapping[str, Any], config: Config) -> None:
+    """Only what is FREE may differ between a run's lives.
+
+    Args:
+        folder: of the run.
+        was: its configuration.
+        config: the one to go on with.
+
+    Raises:
+        InputError: something else does.
+    """
+    now = _flat(asdict(config))
+    for key, value in _flat(was).items():
+        free = any(key == word or key.startswith(word + ".") for word in FREE)
+        if not free and now.get(key) != value:
+            raise InputError(f"{key} = {now.get(key)}: the run to resume in {folder} has {value}")
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= (
+            _flat(cast(Mapping[str, Any], value), f"{prefix}{key}.")
+            if isinstance(value, dict)
+            else {prefix + key: value}
+        )
+    return flat

@@ -1,0 +1,101 @@
+"""Messages out, replies in, on a clock of our own: Flower's looks every 0.1 s in simulation, every 3 s deployed."""
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+
+import httpx
+from flwr.app import Error, Message
+from flwr.serverapp import Grid
+
+from fedmuon_app.flower.records import read_call
+
+log = logging.getLogger("fedmuon")
+
+LOOK_FIRST, LOOK_MOST = 0.002, 0.25  # seconds between looks for replies
+LOOK_SHARE = 0.02  # of the time waited so far, in between
+
+
+class DeadActorError(RuntimeError):
+    """An actor of Ray has died; Flower never replaces it and goes on giving it messages."""
+
+
+class Exchange:
+    """Asks clients through a grid, and knows a reply that comes after its round was closed."""
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self._late: dict[str, str] = {}  # message ids that nobody waits for any more, and what they were
+
+    def ask(
+        self, messages: Mapping[int, Message], timeout: float, enough: int | None = None, grace: float = 0.0
+    ) -> dict[int, Message]:
+        """Send the messages, and wait until all are answered or it is time to close.
+
+        Args:
+            messages: by a key of the caller's (a client, or a node).
+            timeout: seconds after which it closes in any case.
+            enough: answers without an error with which it closes once ``grace`` is over; None: all.
+            grace: seconds.
+
+        Returns:
+            The replies by key; those that did not come are left out.
+        """
+        ids = list(self._grid.push_messages(list(messages.values())))
+        waiting = {sent: key for key, sent in zip(messages, ids, strict=False) if sent}
+        replies: dict[int, Message] = {}
+        started, good, since = time.monotonic(), 0, 0.0
+        while waiting and (passed := time.monotonic() - started) < timeout:
+            if enough is not None and good >= enough:
+                since = since or passed
+                if passed - since >= grace:
+                    break
+            new = self._pull({*waiting, *self._late})
+            for reply in new:
+                answered = reply.metadata.reply_to_message_id
+                if answered in waiting:
+                    replies[waiting.pop(answered)] = reply
+                    good += not reply.has_error()
+                elif answered in self._late:
+                    log.warning("too late: the reply of %s", self._late.pop(answered))
+            if waiting and not new:
+                time.sleep(min(max(LOOK_FIRST, LOOK_SHARE * passed), LOOK_MOST))
+        for sent, key in waiting.items():
+            self._late[sent] = _what(messages[key])
+        return replies
+
+    def _pull(self, ids: Iterable[str]) -> list[Message]:
+        """The replies that are there. One that cannot even be unpacked is somebody's who means no good."""
+        ids = list(ids)
+        try:
+            return list(self._grid.pull_messages(ids))
+        except (httpx.HTTPError, ConnectionError):
+            raise
+        except Exception as error:
+            if len(ids) == 1:
+                log.warning("a reply that cannot be unpacked (%s: %s)", type(error).__name__, error)
+                return []
+            return [reply for sent in ids for reply in self._pull([sent])]
+
+
+def own_words(error: Error) -> str:
+    """What went wrong, in one line: Flower and Ray wrap a client's exception in its traceback.
+
+    Raises:
+        DeadActorError: it was not the client's doing.
+    """
+    reason = error.reason or ""
+    if "ActorDiedError" in reason or "ActorUnavailableError" in reason:
+        raise DeadActorError("an actor of Ray has died (killed, perhaps for memory), and Flower does not replace it")
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    if not lines:
+        return f"Flower's error code {error.code}"
+    return lines[-1].removeprefix("Exception ClientAppException occurred. Message: ").removesuffix("'>")
+
+
+def _what(message: Message) -> str:
+    if not message.has_content() or "call" not in message.content.config_records:
+        return f"node {message.metadata.dst_node_id}"
+    call = message.content.config_records["call"]
+    client, turn, _ = read_call(call)
+    return f"client {client} in {turn}"

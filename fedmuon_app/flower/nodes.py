@@ -1,0 +1,66 @@
+"""Which node plays which client, now: nodes come, go, and may claim what is not theirs."""
+
+import logging
+from collections.abc import Callable
+
+from flwr.app import Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+
+from fedmuon_app.flower.exchange import Exchange, own_words
+from fedmuon_app.flower.records import read_sizes
+
+log = logging.getLogger("fedmuon")
+
+ANSWER = 60.0  # seconds that new nodes have for saying which clients they play
+
+
+class Nodes:
+    """The nodes that are connected, and their clients."""
+
+    def __init__(self, grid: Grid, exchange: Exchange, n: int, question: Callable[[], RecordDict]) -> None:
+        """Nobody yet.
+
+        Args:
+            grid: Flower's way to the nodes.
+            exchange: on it.
+            n: clients have ids below n.
+            question: what a new node is asked with.
+        """
+        self._grid, self._exchange, self._n, self._question = grid, exchange, n, question
+        self._sizes: dict[int, dict[int, int]] = {}  # by node id: its clients' numbers of examples
+        self.refusals: set[str] = set()  # what nodes said that take no part
+
+    def look(self) -> None:
+        """Forget nodes that have left, and ask those that are new which clients they play."""
+        connected = set(self._grid.get_node_ids())
+        for node in self._sizes.keys() - connected:
+            log.warning("node %d has left, with clients %s", node, sorted(self._sizes.pop(node)))
+        new = sorted(connected - self._sizes.keys())
+        questions = {node: Message(self._question(), dst_node_id=node, message_type=MessageType.QUERY) for node in new}
+        for node, reply in self._exchange.ask(questions, ANSWER).items() if questions else ():
+            if reply.has_error():
+                self._refuse(f"a node cannot take part: {own_words(reply.error)}")
+                continue
+            try:
+                said = read_sizes(reply, self._n)
+            except ValueError as error:
+                self._refuse(f"a node cannot take part: {error}")
+                continue
+            taken = sorted(said.keys() & self.by_client().keys())
+            if taken:
+                self._refuse(f"node {node} claims clients {taken}, which other nodes play: they stay theirs")
+            self._sizes[node] = {i: m for i, m in said.items() if i not in taken}
+            log.info("node %d plays clients %s", node, sorted(self._sizes[node]))
+
+    def by_client(self) -> dict[int, int]:
+        """The node of each client that is connected."""
+        return {i: node for node, sizes in self._sizes.items() for i in sizes}
+
+    def sizes(self) -> dict[int, int]:
+        """Number of examples of each client that is connected."""
+        return {i: m for sizes in self._sizes.values() for i, m in sizes.items()}
+
+    def _refuse(self, sentence: str) -> None:
+        if sentence not in self.refusals:
+            log.warning(sentence)
+        self.refusals.add(sentence)
