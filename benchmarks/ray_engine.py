@@ -20,7 +20,7 @@ import tomli_w
 from fedmuon_app.config import load
 from fedmuon_app.engines import in_process
 from fedmuon_app.engines.progress import Progress
-from fedmuon_app.engines.simulation import follow, submit
+from fedmuon_app.engines.simulation import follow, nodes, submit
 from fedmuon_app.engines.superlink import stage_app, superlink
 
 PLAIN = Path(__file__).parent / "flower_plain"
@@ -56,7 +56,7 @@ def plain(folder: Path, model: str, rounds: int) -> float:
     out, config = folder / "seconds.json", folder / "config.toml"
     config.write_text(tomli_w.dumps({"rounds": rounds, "model": model, "out": str(out)}))
     with superlink(folder / "flower.log") as link:
-        run_id = link.submit(PLAIN, config, nodes=16, cpus=1, gpus=0)
+        run_id = link.submit(PLAIN, config, nodes(16, cpus=1, gpus=0))
         while not out.exists():
             time.sleep(1)
             if not link.alive() or not (link.runs_something() or link.status(run_id)[0] == "running"):

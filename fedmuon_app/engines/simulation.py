@@ -9,8 +9,9 @@ import tomli_w
 
 from fedmuon_app.build import build, keeping, pick_device
 from fedmuon_app.config import Config, dump
+from fedmuon_app.engines.flwr import FlowerError
 from fedmuon_app.engines.progress import Progress
-from fedmuon_app.engines.superlink import FlowerError, SuperLink, stage_app, superlink
+from fedmuon_app.engines.superlink import SuperLink, stage_app, superlink
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.checkpoint import rounds_in
 from fedmuon_app.federation.loop import with_data
@@ -50,7 +51,12 @@ def submit(link: SuperLink, c: Config, app: Path) -> str:
     """Hand the whole configuration to Flower; the run's id. Results go to ``run_dir``."""
     config = app.parent / "run_config.toml"
     config.write_text(tomli_w.dumps({"resolved": dump(c)}))
-    return link.submit(app, config, c.federation.num_clients, c.engine.cpus_per_client, c.engine.gpus_per_client)
+    return link.submit(app, config, nodes(c.federation.num_clients, c.engine.cpus_per_client, c.engine.gpus_per_client))
+
+
+def nodes(count: int, cpus: int, gpus: float) -> str:
+    """A federation of so many simulated nodes, in Flower's words; with what each takes while it trains."""
+    return f"num-supernodes={count} client-resources-num-cpus={cpus} client-resources-num-gpus={gpus}"
 
 
 def follow(link: SuperLink, run_id: str, folder: Path, progress: Progress, done: int = 0) -> None:

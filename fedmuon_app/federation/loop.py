@@ -122,6 +122,7 @@ def run_rounds(
         if runlog.keeps and standing.round > kept:
             with suppress(RunError):  # what ended the run is the news
                 runlog.checkpoint(standing)
+        runlog.close()
         raise
     return standing.server
 

@@ -174,10 +174,14 @@ class RunLog:
             "dropped": dict(sorted(self._dropped.items())),
             "versions": versions(),
         }
-        self._file.close()
         write_whole(self.folder / MODEL, save({w: x.detach().cpu().contiguous() for w, x in model.items()}), 0o666)
         write_whole(self.folder / COHORTS, (json.dumps(self._cohorts) + "\n").encode(), 0o666)
         write_whole(self.folder / RESULT, (json.dumps(result, indent=2) + "\n").encode(), 0o666)
+        self.close()
+
+    def close(self) -> None:
+        """Leave the folder as it is to others."""
+        self._file.close()
         self._lock.close()
 
 

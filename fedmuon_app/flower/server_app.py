@@ -51,11 +51,15 @@ def _start_log(folder: Path, config: Config) -> None:
     file = logging.FileHandler(folder / "run.log")
     file.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
     log.addHandler(file)
-    log.addHandler(logging.StreamHandler())
+    stream = logging.StreamHandler()
+    stream.setFormatter(logging.Formatter("%(levelname)s fedmuon: %(message)s"))
+    log.addHandler(stream)
     log.setLevel(logging.INFO)
 
 
 def _say(r: int, line: object) -> None:
     """An evaluated round, for ``flwr log``."""
     if isinstance(line, dict):
-        log.info("round %d: accuracy %.3f, loss %.3f", r, line["test_accuracy"], line["test_loss"])
+        trained = "none" if line["train_loss"] is None else f"{line['train_loss']:.3f}"
+        accuracy, loss = line["test_accuracy"], line["test_loss"]
+        log.info("round %d: accuracy %.3f, loss %.3f, train loss %s", r, accuracy, loss, trained)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 from pyarrow import parquet as pq
+from sklearn.datasets import load_digits
 
 from fedmuon_app.data import sources
 from fedmuon_app.errors import InputError
@@ -15,6 +16,12 @@ from fedmuon_app.errors import InputError
 
 def test_digits_are_all_there_and_none_is_in_both_parts() -> None:
     data = sources.digits()
+    theirs = load_digits()
+    assert data.train.labels.tolist() == [y for i, y in enumerate(theirs.target) if i % 5 != 4]
+    enlarged = torch.nn.functional.interpolate(
+        torch.from_numpy(theirs.images)[4::5, None] * 255 / 16, size=20, mode="bilinear"
+    )
+    assert (data.test.images[:, :, 4:-4, 4:-4] - enlarged).abs().max() <= 0.5 + 1e-4
     assert len(data.train) + len(data.test) == 1797
     assert data.train.images.shape[1:] == (1, 28, 28)
     assert data.train.images.dtype == torch.uint8

@@ -16,9 +16,10 @@ from safetensors.torch import load_file
 from fedmuon_app.algorithms.methods import METHODS
 from fedmuon_app.config import load
 from fedmuon_app.engines import in_process
+from fedmuon_app.engines.flwr import FlowerError
 from fedmuon_app.engines.progress import Progress
-from fedmuon_app.engines.simulation import follow, submit
-from fedmuon_app.engines.superlink import FlowerError, SuperLink, stage_app, superlink
+from fedmuon_app.engines.simulation import follow, nodes, submit
+from fedmuon_app.engines.superlink import SuperLink, stage_app, superlink
 
 pytestmark = pytest.mark.slow
 
@@ -111,7 +112,7 @@ def test_flwr_run_by_hand_takes_the_words_of_the_command_line(flower: tuple[Supe
     words = " ".join([*overrides, f"run_dir={tmp_path / 'hand'}"])
     config = tmp_path / "config.toml"
     config.write_text(f'overrides = "{words}"\n')
-    run_id = link.submit(app, config, nodes=2, cpus=1, gpus=0)  # Flower's default number of nodes
+    run_id = link.submit(app, config, nodes(2, 1, 0))  # Flower's default number of nodes
     with Progress(14, "scaffold") as progress:
         follow(link, run_id, tmp_path / "hand", progress)
     same_X_and_cohorts_as_one_process(tmp_path / "hand", overrides)
@@ -123,4 +124,4 @@ def test_a_run_that_flower_refuses_says_why(flower: tuple[SuperLink, Path], tmp_
     config = tmp_path / "config.toml"
     config.write_text('unknown = "key"\n')
     with pytest.raises(FlowerError, match=r"refuses|unknown"):
-        link.submit(app, config, nodes=2, cpus=1, gpus=0)
+        link.submit(app, config, nodes(2, 1, 0))

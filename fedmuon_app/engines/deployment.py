@@ -1,0 +1,65 @@
+"""Separate machines: submit the run to a SuperLink that is there, and show its log until it has ended."""
+
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+import tomli_w
+
+from fedmuon_app.config import Config, dump
+from fedmuon_app.engines.flwr import FlowerError, Flwr
+from fedmuon_app.engines.progress import Progress
+from fedmuon_app.engines.superlink import stage_app
+from fedmuon_app.errors import InputError
+
+ROUND = re.compile(r"round (\d+): accuracy ([\d.]+), loss (\S+), train loss (\S+)")
+SAID = re.compile(r"(INFO|WARNING|ERROR) fedmuon: (.*)")
+
+
+def run(c: Config, folder: Path) -> None:
+    """Train as ``c`` says on the SuperNodes of a SuperLink. The run's folder is on the SuperLink's machine.
+
+    Ctrl-C leaves the run to itself.
+
+    Raises:
+        InputError: the certificate is not there.
+        FlowerError: the run is refused, or did not complete.
+    """
+    certificate = None if c.engine.insecure else Path(str(c.engine.root_certificates)).expanduser().absolute()
+    if certificate is not None and not certificate.is_file():
+        raise InputError(f"engine.root_certificates = {certificate} is no file")
+    with tempfile.TemporaryDirectory(prefix="fedmuon-") as home, Progress(c.rounds, folder.name) as progress:
+        flwr = Flwr(Path(home), str(c.engine.superlink), certificate)
+        config = Path(home) / "run_config.toml"
+        config.write_text(tomli_w.dumps({"resolved": dump(c)}))
+        run_id = flwr.submit(stage_app(Path(home) / "app"), config)
+        progress.say(f"run {run_id} on {c.engine.superlink}; its folder there: {folder}")
+        log = flwr.log(run_id)
+        try:
+            error = follow(log, progress)
+        except KeyboardInterrupt:
+            raise FlowerError(f"run {run_id} goes on without this command; `flwr stop {run_id}` ends it") from None
+        finally:
+            log.terminate()
+            log.wait()
+        status, details = flwr.status(run_id)
+        if status != "finished:completed":
+            raise FlowerError(f"run {run_id} is {status}: {error or details}; its folder on the server: {folder}")
+
+
+def follow(log: subprocess.Popen[str], progress: Progress) -> str:
+    """Show the evaluations and warnings in a run's log until it ends; the last error in it."""
+    error = ""
+    for line in log.stdout or ():
+        said = SAID.search(line)
+        evaluated = ROUND.search(said[2]) if said else None
+        if evaluated:
+            r, accuracy, loss, trained = evaluated.groups()
+            numbers = {"test_accuracy": float(accuracy), "test_loss": float(loss)}
+            progress(int(r), numbers | {"train_loss": None if trained == "none" else float(trained)})
+        elif said and said[1] == "ERROR":
+            error = said[2]
+        elif said:
+            progress.say(said[2])
+    return error

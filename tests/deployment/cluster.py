@@ -1,0 +1,129 @@
+"""A SuperLink with TLS and authenticated SuperNodes on loopback, as docs/deployment.md sets them up."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from fedmuon_app.certs import issue
+from fedmuon_app.engines.flwr import QUIET, Flwr
+
+BIN = Path(sys.executable).parent
+
+
+class Cluster:
+    """Separate processes: a SuperLink with a database, and ``nodes`` SuperNodes that play the clients in turn."""
+
+    def __init__(self, folder: Path, nodes: int) -> None:
+        self.folder, self.count = folder, nodes
+        self.certs, self.port = folder / "certs", free_port()
+        self.ports = [free_port() for _ in range(nodes)]
+        self.processes: dict[str, psutil.Popen] = {}
+        issue(self.certs, ["127.0.0.1", "localhost"], nodes)
+        (folder / "home").mkdir()
+        self.flwr = Flwr(folder / "home", self.address, self.certs / "ca.crt")
+        self.env = self.flwr.env | {"XDG_CACHE_HOME": str(folder / "cache")}
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self.superlink()
+        for i in range(self.count):
+            self.register(i)
+            self.node(i)
+
+    def superlink(self) -> None:
+        tls = [f"--ssl-{what}={self.certs / name}" for what, name in
+               (("ca-certfile", "ca.crt"), ("certfile", "server.pem"), ("keyfile", "server.key"))]  # fmt: skip
+        database = f"--database={self.folder / 'state.db'}"
+        self._start("superlink", ["flower-superlink", "--host", "127.0.0.1", "--port", str(self.port), *tls,
+                                  "--enable-supernode-auth", database])  # fmt: skip
+        wait_for(lambda: listens(self.port), 60)
+
+    def register(self, i: int) -> None:
+        self.command("supernode", "register", str(self.certs / f"node-{i}.pub"), "own")
+
+    def node(self, i: int, key: Path | None = None, more: tuple[str, ...] = (), env: Mapping[str, str] = {}) -> None:
+        config = f'partition-id={i} num-partitions={self.count} state-dir="{self.folder / f"state-{i}"}"'
+        trust = more or ("--root-certificates", str(self.certs / "ca.crt"))
+        self._start(
+            f"node-{i}",
+            ["flower-supernode", *trust, "--superlink", self.address, "--host", "127.0.0.1",
+             "--port", str(self.ports[i]), "--auth-supernode-private-key", str(key or self.certs / f"node-{i}"),
+             "--node-config", config],
+            env,
+        )  # fmt: skip
+
+    def command(self, *words: str) -> str:
+        done = subprocess.run(["flwr", *words], env=self.flwr.env, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+
+    def fedmuon(self, run: Path, *words: str) -> subprocess.Popen[str]:
+        where = [f"engine.superlink={self.address}", f"engine.root_certificates={self.certs / 'ca.crt'}"]
+        command = [sys.executable, "-m", "fedmuon_app", "engine=deployment", *where, f"run_dir={run}", *words]
+        return subprocess.Popen(
+            command, cwd=self.folder, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def kill(self, name: str) -> None:
+        """SIGKILL, for the process and all that it started."""
+        process = self.processes.pop(name)
+        with suppress(psutil.NoSuchProcess):
+            for one in [process, *process.children(recursive=True)]:
+                with suppress(psutil.NoSuchProcess):
+                    one.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def stop(self) -> None:
+        for name in list(self.processes):
+            self.kill(name)
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text()
+
+    def _start(self, name: str, command: list[str], env: Mapping[str, str] = {}) -> None:
+        with (self.folder / f"{name}.log").open("ab") as out:
+            self.processes[name] = psutil.Popen(
+                [str(BIN / command[0]), *command[1:]], env=self.env | QUIET | dict(env), stdin=subprocess.DEVNULL,
+                stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+
+
+@contextmanager
+def cluster(folder: Path, nodes: int) -> Iterator[Cluster]:
+    one = Cluster(folder, nodes)
+    try:
+        one.start()
+        yield one
+    finally:
+        one.stop()
+
+
+def wait_for(condition, seconds: float) -> None:  # noqa: ANN001
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.1)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")

@@ -1,0 +1,104 @@
+"""A run that was interrupted and resumed is the run that was not."""
+
+import json
+import multiprocessing
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedmuon_app.algorithms.methods import METHODS
+from fedmuon_app.config import Config, load
+from fedmuon_app.engines import in_process
+from fedmuon_app.engines.progress import Progress
+from fedmuon_app.errors import InputError
+from fedmuon_app.federation import checkpoint
+from fedmuon_app.federation.runlog import METRICS, RunLog
+
+SMALL = ["rounds=13", "evaluation.every=4", "checkpoint.every=5", "local.steps=1", "local.batch_size=8",
+         "federation.num_clients=6", "federation.clients_per_round=3"]  # fmt: skip
+
+
+def killed_after(r: int, config: Config, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run it in a process that ends at once, without another word, after round r."""
+
+    def watch(self: Progress, round_: int, line: Mapping[str, Any] | None) -> None:
+        if round_ == r:
+            os._exit(9)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "__call__", watch)
+        process = multiprocessing.get_context("fork").Process(target=in_process.run, args=(config, folder))
+        process.start()
+        process.join()
+        assert process.exitcode == 9
+
+
+def same_run(folder: Path, other: Path) -> None:
+    (a, log), (b, other_log) = (checkpoint.read(f, torch.device("cpu")) for f in (folder, other))
+    assert all(torch.equal(getattr(a.server, name), getattr(b.server, name)) for name in "XCU")
+    assert [turn.round for turn in a.counted.values()] == [turn.round for turn in b.counted.values()]
+    for one in (log, other_log):
+        del one["seconds"]
+        for line in one["lines"]:
+            del line["seconds"]
+    assert log == other_log
+    lines = [[json.loads(line)["round"] for line in (f / METRICS).read_text().splitlines()] for f in (folder, other)]
+    assert lines[0] == lines[1]
+    assert (folder / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("algorithm", METHODS)
+def test_killed_twice_and_resumed_it_ends_with_the_same_bits(
+    algorithm: str, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [*SMALL, f"algorithm={algorithm}", f"engine.workers={workers}"]
+    start = ["algorithm.start=gradient"] if METHODS[algorithm].control != "none" else []
+    in_process.run(load([*words, *start]), tmp_path / "whole")
+    killed_after(3, load([*words, *start]), tmp_path / "run", monkeypatch)  # before the first checkpoint but 0's
+    killed_after(9, load([*words, *start, "resume=auto"]), tmp_path / "run", monkeypatch)
+    in_process.run(load([*words, *start, "resume=auto"]), tmp_path / "run")
+    same_run(tmp_path / "run", tmp_path / "whole")
+    assert checkpoint.read(tmp_path / "run", torch.device("cpu"))[0].life == 3
+
+
+def test_what_stops_a_run_leaves_a_checkpoint_of_its_last_whole_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = RunLog.count
+
+    def interrupted(self: RunLog, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if len(self._cohorts) == 8:  # in the middle of round 9
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunLog, "count", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        in_process.run(load(SMALL), tmp_path / "run")
+    monkeypatch.undo()
+    assert checkpoint.rounds_in(tmp_path / "run") == 8
+    in_process.run(load([*SMALL, "resume=auto"]), tmp_path / "run")
+    in_process.run(load(SMALL), tmp_path / "whole")
+    a, b = (checkpoint.read(tmp_path / name, torch.device("cpu"))[0].server for name in ("run", "whole"))
+    assert torch.equal(a.X, b.X)
+
+
+def test_a_finished_run_can_be_made_longer(tmp_path: Path) -> None:
+    in_process.run(load([*SMALL, "rounds=8"]), tmp_path / "run")
+    in_process.run(load([*SMALL, "rounds=13", "resume=auto"]), tmp_path / "run")
+    in_process.run(load(SMALL), tmp_path / "whole")
+    same_run(tmp_path / "run", tmp_path / "whole")
+    with pytest.raises(InputError, match=r"rounds = 9: the run in .* has trained 13 already"):
+        in_process.run(load([*SMALL, "rounds=9", "resume=auto"]), tmp_path / "run")
+
+
+def test_a_run_without_checkpoints_is_not_resumed_over(tmp_path: Path) -> None:
+    in_process.run(load([*SMALL, "checkpoint.every=null"]), tmp_path)
+    before = (tmp_path / METRICS).read_text()
+    with pytest.raises(InputError, match="is complete, and has no checkpoint"):
+        in_process.run(load([*SMALL, "rounds=20", "resume=auto"]), tmp_path)
+    assert (tmp_path / METRICS).read_text() == before

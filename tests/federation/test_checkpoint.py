@@ -1,0 +1,77 @@
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedmuon_app.algorithms.server import Server
+from fedmuon_app.errors import InputError, RunError
+from fedmuon_app.federation import checkpoint
+from fedmuon_app.federation.checkpoint import CHECKPOINT, Standing
+from fedmuon_app.federation.runlog import Keeping, RunLog
+from fedmuon_app.federation.turns import NEVER, Counted, Turn
+
+CPU = torch.device("cpu")
+
+
+def a_standing() -> Standing:
+    server = Server(torch.randn(7), torch.randn(7), torch.zeros(0))
+    return Standing(server, 12, "ab12", 2, {0: Turn(1, 9), 3: Turn(2, 12)})
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    standing = a_standing()
+    saved = checkpoint.write(tmp_path, standing, {"lines": [1.5]}, "seed: 3")
+    assert saved == replace(standing, saved=standing.counted)
+    read, log = checkpoint.read(tmp_path, CPU)
+    assert all(torch.equal(getattr(read.server, name), getattr(standing.server, name)) for name in "XCU")
+    assert replace(read, server=standing.server) == saved
+    assert log == {"lines": [1.5]}
+    assert checkpoint.config_of(tmp_path) == "seed: 3"
+    assert checkpoint.rounds_in(tmp_path) == 12
+
+
+def test_what_a_client_is_told(tmp_path: Path) -> None:
+    standing = checkpoint.write(tmp_path, a_standing(), {}, "").after(13, a_standing().server, [0, 1])
+    assert standing.cohort([3, 1, 0, 2]) == {
+        0: Counted(Turn(2, 13), Turn(1, 9)),
+        1: Counted(Turn(2, 13), NEVER),
+        2: Counted(NEVER, NEVER),
+        3: Counted(Turn(2, 12), Turn(2, 12)),
+    }
+
+
+def test_a_damaged_checkpoint_is_refused_and_left_alone(tmp_path: Path) -> None:
+    checkpoint.write(tmp_path, a_standing(), {}, "")
+    file = tmp_path / CHECKPOINT
+    whole = file.read_bytes()
+    for broken in (b"", whole[: len(whole) // 2], whole[:-1] + bytes([whole[-1] ^ 1]), os.urandom(300)):
+        file.write_bytes(broken)
+        with pytest.raises(InputError, match=r"resume = .*checkpoint\.safetensors is damaged"):
+            RunLog(tmp_path, {}, keeping=Keeping("", 1, resume=True)).begin(a_standing().server, 0)
+        assert file.read_bytes() == broken
+        (tmp_path / "metrics.jsonl").unlink(missing_ok=True)
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runlog = RunLog(tmp_path, {}, keeping=Keeping("", 1))
+    standing = runlog.begin(a_standing().server, 0)
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunError, match=r"the checkpoint after round 5 cannot be written: .*No space left"):
+        runlog.checkpoint(replace(standing, round=5))
+    assert checkpoint.rounds_in(tmp_path) == 0
+
+
+def test_a_folder_is_one_processs(tmp_path: Path) -> None:
+    runlog = RunLog(tmp_path, {})
+    with pytest.raises(InputError, match="another process is writing a run there"):
+        RunLog(tmp_path, {}, keeping=Keeping(resume=True))
+    del runlog
+    RunLog(tmp_path, {})
