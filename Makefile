@@ -26,10 +26,13 @@ demo: setup ## FedMuon (on Flower's Ray engine) against LocalMuon, on heterogene
 test: setup ## the tests
 	$(BIN)/python -m pytest
 
+test-long: setup ## the tests that take an hour: kills, losses and delays in real processes
+	$(BIN)/python -m pytest -m long
+
 lint: setup ## ruff, mypy and the layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-.PHONY: help setup demo test lint
+.PHONY: help setup demo test test-long lint

@@ -34,8 +34,7 @@ def main() -> None:
     except InputError as error:
         print(f"fedmuon-certs: {error}", file=sys.stderr)
         sys.exit(2)
-    for file in made:
-        print(file)
+    print("\n".join(map(str, made)) or f"{args.folder} has all of that already")
 
 
 def issue(folder: Path, server: Sequence[str], nodes: int, days: int = 365) -> list[Path]:
@@ -52,7 +51,7 @@ def issue(folder: Path, server: Sequence[str], nodes: int, days: int = 365) -> l
         The new files.
 
     Raises:
-        InputError: a certificate is to be made and no name is given, or there is nothing to make.
+        InputError: a certificate is to be made and no name is given.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     made: list[Path] = []
@@ -74,8 +73,6 @@ def issue(folder: Path, server: Sequence[str], nodes: int, days: int = 365) -> l
             key = ec.generate_private_key(ec.SECP384R1())
             write(f"node-{i}", key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), 0o600)
             write(f"node-{i}.pub", key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
-    if not made:
-        raise InputError(f"{folder} holds all of that already")
     return made
 
 
@@ -142,3 +139,7 @@ def _name(name: str) -> x509.GeneralName:
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+if __name__ == "__main__":
+    main()

@@ -6,14 +6,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 
 from fedmuon_app.certs import issue
-from fedmuon_app.engines.flwr import QUIET, Flwr
+from fedmuon_app.engines.flwr import Flwr
 
 BIN = Path(sys.executable).parent
 
@@ -52,16 +52,30 @@ class Cluster:
     def register(self, i: int) -> None:
         self.command("supernode", "register", str(self.certs / f"node-{i}.pub"), "own")
 
-    def node(self, i: int, key: Path | None = None, more: tuple[str, ...] = (), env: Mapping[str, str] = {}) -> None:
-        config = f'partition-id={i} num-partitions={self.count} state-dir="{self.folder / f"state-{i}"}"'
-        trust = more or ("--root-certificates", str(self.certs / "ca.crt"))
+    def node(self, i: int, trust: Sequence[str] | None = None, key: Path | None = None) -> None:
+        config = f'partition-id={i} num-partitions={self.count} state-dir="{self.state(i)}"'
+        if trust is None:
+            trust = ("--root-certificates", str(self.certs / "ca.crt"))
+        if key is None:
+            key = self.certs / f"node-{i}"
         self._start(
             f"node-{i}",
             ["flower-supernode", *trust, "--superlink", self.address, "--host", "127.0.0.1",
-             "--port", str(self.ports[i]), "--auth-supernode-private-key", str(key or self.certs / f"node-{i}"),
+             "--port", str(self.ports[i]), *(("--auth-supernode-private-key", str(key)) if key.name else ()),
              "--node-config", config],
-            env,
         )  # fmt: skip
+
+    def state(self, i: int) -> Path:
+        return self.folder / f"state-{i}"
+
+    def serverapp(self) -> psutil.Process | None:
+        """The process of the run's server."""
+        with suppress(KeyError, psutil.Error):
+            for process in self.processes["superlink"].children(recursive=True):
+                with suppress(psutil.Error):
+                    if any("flwr-serverapp" in word for word in process.cmdline()[:3]):
+                        return process
+        return None
 
     def command(self, *words: str) -> str:
         done = subprocess.run(["flwr", *words], env=self.flwr.env, capture_output=True, text=True, check=False)
@@ -77,10 +91,8 @@ class Cluster:
     def kill(self, name: str) -> None:
         """SIGKILL, for the process and all that it started."""
         process = self.processes.pop(name)
-        with suppress(psutil.NoSuchProcess):
-            for one in [process, *process.children(recursive=True)]:
-                with suppress(psutil.NoSuchProcess):
-                    one.send_signal(signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
     def stop(self) -> None:
@@ -90,10 +102,10 @@ class Cluster:
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()
 
-    def _start(self, name: str, command: list[str], env: Mapping[str, str] = {}) -> None:
+    def _start(self, name: str, command: list[str]) -> None:
         with (self.folder / f"{name}.log").open("ab") as out:
             self.processes[name] = psutil.Popen(
-                [str(BIN / command[0]), *command[1:]], env=self.env | QUIET | dict(env), stdin=subprocess.DEVNULL,
+                [str(BIN / command[0]), *command[1:]], env=self.env, stdin=subprocess.DEVNULL,
                 stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
 
@@ -108,7 +120,7 @@ def cluster(folder: Path, nodes: int) -> Iterator[Cluster]:
         one.stop()
 
 
-def wait_for(condition, seconds: float) -> None:  # noqa: ANN001
+def wait_for(condition: Callable[[], object], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -124,6 +136,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")

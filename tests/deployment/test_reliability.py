@@ -1,0 +1,110 @@
+"""Kills in real processes. The figures are in docs/reliability.md; make test-long runs this."""
+
+import json
+import random
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fedmuon_app.federation import checkpoint
+from tests.deployment.cluster import Cluster, cluster, wait_for
+from tests.deployment.invariant import CPU, difference
+from tests.deployment.test_deployment import SMALL, finish, same_X_as_one_process
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(7200)]
+
+PATIENT = ["federation.round_timeout=120", "federation.connect_timeout=120"]
+
+
+def rounds_of(run: Path) -> int:
+    return checkpoint.rounds_in(run)
+
+
+def supervise(c: Cluster, ended: dict[str, float]) -> None:
+    """Start again what has ended, ten seconds later, as the unit in docs/deployment.md does."""
+    for i in range(c.count):
+        name = f"node-{i}"
+        if name in c.processes and c.processes[name].poll() is None:
+            ended.pop(name, None)
+        elif time.monotonic() > ended.setdefault(name, time.monotonic()) + 10:
+            if name in c.processes:
+                c.kill(name)
+            c.node(i)
+            del ended[name]
+
+
+def test_ten_rounds_on_four_nodes_give_the_X_of_one_process(tmp_path: Path) -> None:
+    words = [*SMALL, "rounds=10"]
+    with cluster(tmp_path, 4) as four:
+        finish(four.fedmuon(tmp_path / "run", *words))
+        same_X_as_one_process(tmp_path / "run", words)
+        assert difference(tmp_path / "run", [four.state(i) for i in range(4)], 4) < 1e-6
+
+
+def test_a_node_that_is_killed_in_mid_round_goes_on_where_it_was(tmp_path: Path) -> None:
+    words = [*SMALL, "rounds=8", "checkpoint.every=1", "federation.min_replies=2", "federation.grace=5", *PATIENT]
+    with cluster(tmp_path, 2) as two:
+        ended: dict[str, float] = {}
+        process = two.fedmuon(tmp_path / "run", *words)
+        wait_for(lambda: rounds_of(tmp_path / "run") >= 2, 300)
+        wait_for(lambda: child(two.processes["node-1"], "flwr-clientapp"), 60)
+        two.kill("node-1")
+        while process.poll() is None:
+            time.sleep(5)
+            supervise(two, ended)
+        finish(process)
+        result = json.loads((tmp_path / "run" / "result.json").read_text())
+        assert set(result["dropped"]) <= {"1", "3"}
+        assert difference(tmp_path / "run", [two.state(0), two.state(1)], 4) < 1e-6
+        standing, _ = checkpoint.read(tmp_path / "run", CPU)
+        assert max(standing.counted[i].round for i in (1, 3)) == 8
+
+
+def test_twenty_kills_at_random_moments(tmp_path: Path) -> None:
+    """Nodes, the run's server and the SuperLink; one run to its end."""
+    run, draw = tmp_path / "run", random.Random(4)
+    words = [*SMALL, *PATIENT, "resume=auto", "rounds=20", "checkpoint.every=2", "federation.min_replies=2"]
+    kills: list[str] = []
+    ended: dict[str, float] = {}
+    with cluster(tmp_path, 2) as two:
+        process = two.fedmuon(run, *words)
+        next_kill = time.monotonic() + draw.uniform(30, 120)
+        while not (run / "result.json").exists() or process.poll() is None:
+            time.sleep(1)
+            supervise(two, ended)
+            if process.poll() is not None and not (run / "result.json").exists():
+                process = two.fedmuon(run, *words)
+            if time.monotonic() < next_kill or len(kills) == 20:
+                continue
+            victim = draw.choice(["node-0", "node-1", "server", "server", "superlink"])
+            if victim == "server":
+                server = two.serverapp()
+                if server is None:
+                    continue
+                server.kill()
+            else:
+                two.kill(victim)
+                if victim == "superlink":
+                    two.superlink()
+            kills.append(f"{victim} after round {rounds_of(run) if (run / checkpoint.CHECKPOINT).exists() else 0}")
+            print(kills[-1], flush=True)
+            next_kill = time.monotonic() + draw.uniform(30, 120)
+        process.wait()
+        off = difference(run, [two.state(0), two.state(1)], 4)
+        result = json.loads((run / "result.json").read_text())
+        print(f"{len(kills)} kills, {result['rounds']} rounds, |C - mean C_i| / |C| = {off:.1e}", result["dropped"])
+        assert result["rounds"] == 20
+        assert off < 1e-6
+
+
+def child(process: psutil.Process, name: str) -> bool:
+    return any(name in word for one in process.children(recursive=True) for word in command_line(one))
+
+
+def command_line(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()[:3]
+    except psutil.Error:
+        return []
