@@ -42,6 +42,7 @@ def refused(fedmuon, capsys: pytest.CaptureFixture[str], *words: str) -> str:  #
         ("sead=1", "sead is no key"),
         ("dataset.path=/nowhere", "dataset.path = /nowhere is not there"),
         ("device=cuda:99", "device = cuda:99: torch sees"),
+        ("engine=deployment", "engine.superlink = None: must be ADDRESS:PORT of the SuperLink"),
         ("dataset=image_folder", "dataset.path = None is not a folder"),
     ],
 )
@@ -60,6 +61,38 @@ def test_a_run_and_its_folder(fedmuon, tmp_path: Path, capsys: pytest.CaptureFix
     assert {".hydra", "metrics.jsonl", "result.json", "model.safetensors"} <= {
         entry.name for entry in (tmp_path / "here").iterdir()
     }
+
+
+def test_a_run_goes_on_by_its_folder_alone(fedmuon, tmp_path: Path, capsys) -> None:  # noqa: ANN001
+    fedmuon(*SMALL, "algorithm=localmuon", "run_dir=here", "hydra.run.dir=a")
+    fedmuon("resume=here", "rounds=3", "hydra.run.dir=b")
+    result = json.loads((tmp_path / "here" / "result.json").read_text())
+    assert (result["algorithm"], result["rounds"], result["config"]["local"]["steps"]) == ("localmuon", 3, 1)
+    capsys.readouterr()
+    fedmuon("resume=here", "hydra.run.dir=b")  # complete
+    out, _ = capsys.readouterr()
+    assert out.splitlines() == [f"results: {tmp_path / 'here'}"]
+    for words, said in (
+        (["resume=nowhere"], "there is no checkpoint.safetensors in it"),
+        (["resume=here", "seed=3"], "seed = 3: the run to resume in"),
+        (["run_dir=here", *SMALL], "holds a run already: choose another folder, or go on with resume"),
+        (["run_dir=here", "resume=auto", *SMALL], "algorithm.name = fedmuon: the run to resume in"),
+    ):
+        assert said in refused(fedmuon, capsys, *words, "hydra.run.dir=b")
+
+
+def test_an_interrupted_sweep_runs_what_is_missing(fedmuon, tmp_path: Path, capsys) -> None:  # noqa: ANN001
+    words = ["-m", *SMALL, "seed=0,1,2", "resume=auto", f"hydra.sweep.dir={tmp_path}/sweep"]
+    fedmuon(*words)
+    one, two, _ = runs = sorted((tmp_path / "sweep").glob("*-fedmuon"))
+    (two / "result.json").unlink()  # as if it had been killed at its very end
+    for file in runs[2].iterdir():  # as if it had never begun
+        if file.is_file():
+            file.unlink()
+    before = (one / "result.json").stat().st_mtime_ns
+    fedmuon(*words)
+    assert (one / "result.json").stat().st_mtime_ns == before
+    assert all((run / "result.json").exists() for run in runs)
 
 
 def test_a_sweep_has_a_folder_a_run(fedmuon, tmp_path: Path) -> None:  # noqa: ANN001

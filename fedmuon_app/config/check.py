@@ -76,19 +76,6 @@ def check(c: Config) -> None:
         ("partition.classes_per_client", c.partition.classes_per_client, c.partition.classes_per_client >= 1, unit),
         ("partition.shards_per_client", c.partition.shards_per_client, c.partition.shards_per_client >= 1, unit),
         _one_of("engine", e.name, ENGINES),
-        (
-            "engine.superlink",
-            e.superlink,
-            e.name != "deployment"
-            or re.fullmatch(r"[^\s:/]+:\d+|\[[0-9a-fA-F:]+\]:\d+", e.superlink or "") is not None,
-            "must be ADDRESS:PORT of the SuperLink with engine=deployment",
-        ),
-        (
-            "engine.root_certificates",
-            e.root_certificates,
-            e.name != "deployment" or e.insecure or bool(e.root_certificates),
-            "must name the authority's certificate (ca.crt) with engine=deployment; or set engine.insecure=true",
-        ),
         ("engine.threads", e.threads, e.threads >= 1, unit),
         ("engine.workers", e.workers, e.workers is None or e.workers >= 0, "must be null or >= 0"),
         ("engine.stack_memory", memory, memory is None or above_0(memory), positive + " or null"),

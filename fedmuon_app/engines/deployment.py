@@ -8,6 +8,7 @@ from pathlib import Path
 import tomli_w
 
 from fedmuon_app.config import Config, dump
+from fedmuon_app.config.schema import Engine
 from fedmuon_app.engines.flwr import FlowerError, Flwr
 from fedmuon_app.engines.progress import Progress
 from fedmuon_app.engines.superlink import stage_app
@@ -23,12 +24,10 @@ def run(c: Config, folder: Path) -> None:
     Ctrl-C leaves the run to itself.
 
     Raises:
-        InputError: the certificate is not there.
+        InputError: the SuperLink or its authority's certificate is not named, or is not there.
         FlowerError: the run is refused, or did not complete.
     """
-    certificate = None if c.engine.insecure else Path(str(c.engine.root_certificates)).expanduser().absolute()
-    if certificate is not None and not certificate.is_file():
-        raise InputError(f"engine.root_certificates = {certificate} is no file")
+    certificate = certificate_of(c.engine)
     with tempfile.TemporaryDirectory(prefix="fedmuon-") as home, Progress(c.rounds, folder.name) as progress:
         flwr = Flwr(Path(home), str(c.engine.superlink), certificate)
         config = Path(home) / "run_config.toml"
@@ -46,6 +45,25 @@ def run(c: Config, folder: Path) -> None:
         status, details = flwr.status(run_id)
         if status != "finished:completed":
             raise FlowerError(f"run {run_id} is {status}: {error or details}; its folder on the server: {folder}")
+
+
+def certificate_of(engine: Engine) -> Path | None:
+    """The certificate of the SuperLink's authority; None: no TLS.
+
+    Raises:
+        InputError: what ``engine`` says of the SuperLink cannot be used.
+    """
+    if not re.fullmatch(r"[^\s:/]+:\d+|\[[0-9a-fA-F:]+\]:\d+", engine.superlink or ""):
+        raise InputError(f"engine.superlink = {engine.superlink}: must be ADDRESS:PORT of the SuperLink")
+    if engine.insecure:
+        return None
+    named = engine.root_certificates
+    if not named or not (file := Path(named).expanduser().absolute()).is_file():
+        raise InputError(
+            f"engine.root_certificates = {named}: must be the file of the authority's certificate (ca.crt); "
+            "or set engine.insecure=true for a trial on one machine"
+        )
+    return file
 
 
 def follow(log: subprocess.Popen[str], progress: Progress) -> str:

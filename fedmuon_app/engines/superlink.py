@@ -57,11 +57,15 @@ class SuperLink(Flwr):
 
     def runs_something(self) -> bool:
         """Whether a run's own process is there (asking Flower would start a process each time)."""
-        for process in self._process.children(recursive=True):
+        for process in self.processes():
             with contextlib.suppress(psutil.Error):
                 if any("flwr-simulation" in word for word in process.cmdline()[:3]):
                     return True
         return False
+
+    def processes(self) -> list[psutil.Process]:
+        """All that it has started."""
+        return self._process.children(recursive=True)
 
     def stop(self) -> None:
         """End it and every process below it."""

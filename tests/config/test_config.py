@@ -15,7 +15,8 @@ CHOICES = sorted(path.relative_to(conf_dir()).with_suffix("") for path in conf_d
 @pytest.mark.parametrize("choice", [c for c in CHOICES if c.parent != Path()], ids=str)
 def test_every_file_of_conf_composes(choice: Path) -> None:
     extra = ["model._target_=torch.nn.Identity"] if choice.name == "custom" else []
-    config = load([f"{choice.parent}={choice.name}", *extra])
+    group = "experiment" if choice.parts[0] == "experiment" else str(choice.parent)
+    config = load([f"{group}={choice.relative_to(group)}", *extra])
     assert loads(dump(config)) == config
 
 

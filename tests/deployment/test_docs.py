@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from fedmuon_app.engines.flwr import QUIET
+from fedmuon_app.engines.superlink import stage_app
 from tests.deployment.cluster import BIN, free_port, listens, wait_for
 
 PAGE = Path(__file__).parents[2] / "docs" / "deployment.md"
@@ -59,6 +60,7 @@ class Shell:
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
     one = Shell(tmp_path)
+    stage_app(tmp_path)  # the clone
     yield one
     for process in one.processes:
         subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=False)
@@ -84,6 +86,8 @@ def test_the_page_leads_to_a_run_its_resume_and_its_end(shell: Shell) -> None:
             said[command] = shell.run(command.replace("RUN-ID", run_id))
             if command.startswith("fedmuon engine"):
                 (run_id,) = re.findall(r"run (\d+) on", said[command])
+            elif command.startswith("flwr run"):
+                (run_id,) = re.findall(r"started run (\d+)", said[command])
     run = shell.folder / "var" / "run"
     assert (run / "metrics.jsonl").read_text().count("test_accuracy") == 2
     assert any("round 1: accuracy" in text for command, text in said.items() if command.startswith("flwr log"))

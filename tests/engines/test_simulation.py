@@ -13,13 +13,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fedmuon_app.algorithms.methods import METHODS
 from fedmuon_app.config import load
 from fedmuon_app.engines import in_process
 from fedmuon_app.engines.flwr import FlowerError
 from fedmuon_app.engines.progress import Progress
 from fedmuon_app.engines.simulation import follow, nodes, submit
 from fedmuon_app.engines.superlink import SuperLink, stage_app, superlink
+from tests.deployment.cluster import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -60,8 +60,18 @@ def same_X_and_cohorts_as_one_process(run: Path, overrides: list[str]) -> None:
     assert results[0].keys() == results[1].keys()
 
 
-# fedmuon and scaffold have their comparison in the tests of the command and of `flwr run` below
-@pytest.mark.parametrize("algorithm", sorted(set(METHODS) - {"fedmuon", "scaffold"}))
+# fedmuon and scaffold have their comparison in the tests of the command and of `flwr run` below; what differs between
+# methods on Flower's wire is tested without its processes too (tests/flower)
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        "muloco",
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("fedavg", "fedavg_adam", "localmuon", "scaffold_adam")
+        ),
+    ],
+)
 def test_it_gives_the_X_and_the_cohorts_of_one_process(
     algorithm: str, flower: tuple[SuperLink, Path], tmp_path: Path
 ) -> None:
@@ -77,6 +87,40 @@ def test_a_run_that_fails_says_what_the_clients_said(flower: tuple[SuperLink, Pa
         match=r"finished:failed: no good reply in 3 rounds in a row: not finite .*the step size is too large",
     ):
         simulate(flower, diverging, tmp_path / "run")
+
+
+def killed(name: str, link: SuperLink, folder: Path) -> bool:
+    """SIGKILL for the first process of that name, once three rounds have been evaluated."""
+    metrics = folder / "metrics.jsonl"
+    if not metrics.exists() or metrics.read_text().count("\n") < 3:
+        return False
+    for process in link.processes():
+        if name in " ".join(process.cmdline()):
+            process.kill()
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("victim", "said"),
+    [
+        ("flwr-simulation", "the run is finished:failed"),
+        pytest.param("ray::ClientAppActor", "an actor of Ray has died", marks=pytest.mark.long),
+    ],
+)
+def test_a_run_whose_process_is_killed_goes_on_from_its_checkpoint(
+    victim: str, said: str, flower: tuple[SuperLink, Path], tmp_path: Path
+) -> None:
+    (link, app), run = flower, tmp_path / "run"
+    overrides = [*SMALL, "evaluation.every=1", "checkpoint.every=4"]
+    c = load([*overrides, "engine=simulation", f"run_dir={run}", "resume=auto"])
+    run_id = submit(link, c, app)
+    wait_for(lambda: killed(victim, link, run), 120)
+    with Progress(14, "killed") as progress, pytest.raises(FlowerError, match=said):
+        follow(link, run_id, run, progress)
+    with Progress(14, "resumed") as progress:
+        follow(link, submit(link, c, app), run, progress)
+    same_X_and_cohorts_as_one_process(run, overrides)
 
 
 def test_the_command_leaves_no_process_and_no_temporary_folder(tmp_path: Path) -> None:

@@ -84,6 +84,8 @@ BAD = {
     "X_i is not finite": Update(ONES * torch.nan, ONES, 0.0),
     "ΔC is not finite": Update(ONES, torch.tensor([1, 1, 1, torch.inf, 1, 1]), 0.0),
     "ΔC has shape [0], not [6]": Update(ONES, torch.zeros(0), 0.0),
+    "X_i has shape [600], not [6]": Update(torch.ones(600), ONES, 0.0),
+    "its loss is not finite": Update(ONES, ONES, float("nan")),
     "out of memory": Failure("out of memory"),
 }
 
@@ -98,6 +100,27 @@ def test_a_bad_reply_is_dropped_and_named_and_the_others_count(
     torch.testing.assert_close(server.X, torch.full((6,), 0.5 + 1.0))  # 1/n, n = 2, for the one reply
     assert f"round 1: client 1 is dropped: {reason}" in caplog.text
     assert json.loads((tmp_path / "result.json").read_text())["dropped"] == {"1": {"replies": 1, "last": ANY}}
+
+
+def test_an_update_far_larger_than_the_others_is_dropped_where_a_bound_is_set(tmp_path: Path) -> None:
+    for name, bad in (("X_i - X", Update(1000 * ONES, ONES, 0.5)), ("ΔC_i", Update(ONES, 11 * ONES, 0.5))):
+        engine = Engine(bad, (1,))
+        bounded = Plan(0, 3, 1, 1, 1.0, 0.0, False, norm_bound=10.0)
+        runlog = RunLog(tmp_path / name, {})
+        server = run_rounds(bounded, [0, 1, 2], start(), engine, evaluate, runlog)
+        torch.testing.assert_close(server.X, 2 / 3 * ONES)
+        runlog.finish({"w": server.X})
+        said = json.loads((tmp_path / name / "result.json").read_text())["dropped"]["1"]
+        assert f"‖{name}‖ = " in said["last"]
+        free = run_rounds(
+            Plan(0, 3, 1, 1, 1.0, 0.0, False),
+            [0, 1, 2],
+            start(),
+            engine,
+            evaluate,
+            RunLog(tmp_path / f"{name} free", {}),
+        )
+        assert not torch.equal(free.X + free.C, server.X + server.C)
 
 
 def test_two_rounds_without_a_good_reply_leave_X_and_C_and_the_run_goes_on(tmp_path: Path) -> None:

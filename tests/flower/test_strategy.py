@@ -36,7 +36,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def config(*overrides: str) -> Config:
-    return load([*SMALL, "engine=deployment", "engine.superlink=x:1", "engine.insecure=true", *overrides])
+    return load([*SMALL, "engine=deployment", *overrides])
 
 
 def grid_of(c: Config, nodes: int = 4, tamper: Tamper = lambda call, reply: reply) -> FakeGrid:
@@ -93,6 +93,17 @@ def another_client(reply: Message) -> Message:
     return reply
 
 
+def another_run(reply: Message) -> Message:
+    answers = reply.content.config_records["answers"]
+    reply.content["answers"] = ConfigRecord({**answers, "experiment": "ab12"})
+    return reply
+
+
+def another_node(reply: Message) -> Message:
+    reply.metadata.__dict__["_src_node_id"] = 17
+    return reply
+
+
 BAD: dict[str, Callable[[Message], Message | None]] = {
     "X_i has shape [3]": replace_array("X", lambda x: x[:3]),
     "X_i is torch.float64": replace_array("X", lambda x: x.astype(np.float64)),
@@ -100,6 +111,8 @@ BAD: dict[str, Callable[[Message], Message | None]] = {
     "its reply cannot be read (KeyError": no_record,
     "its reply cannot be read (ValueError: arrays": another_name,
     "it answers another call": another_client,
+    "it answers another call (experiment 'ab12'": another_run,
+    "it comes from node 17": another_node,
     "no reply in time": lambda reply: None,
 }
 

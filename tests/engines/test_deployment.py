@@ -1,0 +1,58 @@
+import io
+import subprocess
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from fedmuon_app.config import load
+from fedmuon_app.engines.deployment import certificate_of, follow
+from fedmuon_app.engines.progress import Progress
+from fedmuon_app.errors import InputError
+
+LOG = """INFO :      Starting logstream for run_id `7`
+INFO fedmuon: 2 rounds, 4 of 4 clients in each, seed 0
+WARNING fedmuon: round 1: client 3 is dropped: X_i is not finite
+INFO fedmuon: round 1: accuracy 0.125, loss 2.300, train loss none
+INFO fedmuon: round 2: accuracy 0.250, loss nan, train loss 2.100
+ERROR fedmuon: no good reply in 3 rounds in a row: out of memory
+INFO :      something of Flower's
+"""
+
+
+def test_a_runs_log_becomes_progress_warnings_and_the_reason_of_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    log = Mock(spec=subprocess.Popen, stdout=io.StringIO(LOG))
+    with Progress(2, "run") as progress:
+        assert follow(log, progress) == "no good reply in 3 rounds in a row: out of memory"
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [
+        "2 rounds, 4 of 4 clients in each, seed 0",
+        "round 1: client 3 is dropped: X_i is not finite",
+    ]
+    assert lines[2].startswith("run  round 1/2  accuracy 0.125  test loss 2.300  train loss none")
+    assert lines[3].startswith("run  round 2/2  accuracy 0.250  test loss nan  train loss 2.100")
+    assert len(lines) == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["engine.superlink=https://host:1"], "engine.superlink = https://host:1: must be ADDRESS:PORT"),
+        (["engine.superlink=host"], "engine.superlink = host: must be ADDRESS:PORT"),
+        (["engine.superlink=host:1"], "engine.root_certificates = None: must be the file"),
+        (
+            ["engine.superlink=host:1", "engine.root_certificates=/no/ca.crt"],
+            "engine.root_certificates = /no/ca.crt: must",
+        ),
+    ],
+)
+def test_a_superlink_that_is_not_well_named_is_refused(words: list[str], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        certificate_of(load(["engine=deployment", *words]).engine)
+
+
+def test_a_certificate_or_none(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").touch()
+    words = ["engine=deployment", "engine.superlink=[::1]:8000", f"engine.root_certificates={tmp_path / 'ca.crt'}"]
+    assert certificate_of(load(words).engine) == tmp_path / "ca.crt"
+    assert certificate_of(load([*words, "engine.insecure=true"]).engine) is None

@@ -1,0 +1,84 @@
+import io
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedmuon_app.federation.turns import Counted, Turn
+from fedmuon_app.flower.records import FLAT, answer, call, from_record, read_answer, read_call, to_record
+from tests.flower.fake_grid import FakeGrid
+
+CPU = torch.device("cpu")
+GRID = FakeGrid(1, {})
+NODE = next(iter(GRID.contexts))
+
+
+def a_call() -> Message:
+    X = torch.arange(5.0)
+    counted = Counted(Turn(1, 6), Turn(1, 4))
+    content = call(to_record(X), to_record(-X), 3, Turn(2, 7), counted, {"experiment": "ab", "config": "seed: 0"})
+    message = Message(content, dst_node_id=NODE, message_type="train")
+    message.metadata.__dict__["_message_id"] = "m"
+    return message
+
+
+def test_a_call_and_its_answer() -> None:
+    asked = a_call()
+    assert read_call(asked.content.config_records["call"]) == (3, Turn(2, 7), Counted(Turn(1, 6), Turn(1, 4)))
+    X, dC = torch.randn(5), torch.randn(5)
+    update = read_answer(answer(asked, X, dC, 12, 0.25), asked, CPU)
+    assert torch.equal(update.X, X)
+    assert torch.equal(update.dC, dC)
+    assert update.loss == 0.25
+
+
+def with_bytes(data: bytes) -> ArrayRecord:
+    return ArrayRecord({FLAT: Array("float32", (5,), "numpy.ndarray", data)})
+
+
+@given(st.binary(max_size=300), st.integers(0, 300))
+def test_whatever_the_bytes_are_they_are_read_or_refused(data: bytes, where: int) -> None:
+    good = to_record(torch.arange(5.0))[FLAT].data
+    for bytes_ in (data, good[:where], good[:where] + data, good[:10] + data + good[10:]):
+        reply = answer(a_call(), torch.zeros(5), torch.zeros(5), 1, 0.5)
+        reply.content["X"] = with_bytes(bytes_)
+        try:
+            X = read_answer(reply, a_call(), CPU).X
+        except ValueError:
+            continue
+        assert X.ndim == 1
+
+
+def test_a_pickle_is_not_opened() -> None:
+    class Bomb:
+        def __reduce__(self) -> tuple[object, ...]:
+            return (pytest.fail, ("a pickle was opened",))
+
+    file = io.BytesIO()
+    np.save(file, np.array([Bomb()], dtype=object), allow_pickle=True)
+    for data in (file.getvalue(), pickle.dumps(Bomb())):
+        with pytest.raises(ValueError, match=r"array|magic"):
+            from_record(with_bytes(data))
+
+
+@pytest.mark.parametrize("loss", ["text", None, [1.0, 2.0]])
+def test_a_loss_that_is_no_number_is_refused(loss: object) -> None:
+    reply = answer(a_call(), torch.zeros(5), torch.zeros(5), 1, 0.5)
+    if loss is None:
+        reply.content["metrics"] = MetricRecord({})
+    else:
+        del reply.content["metrics"]
+        reply.content["metrics"] = (
+            ConfigRecord({"train-loss": loss}) if isinstance(loss, str) else MetricRecord({"train-loss": loss})  # type: ignore[dict-item]
+        )
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_answer(reply, a_call(), CPU)
+
+
+def test_an_empty_reply_is_refused() -> None:
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_answer(Message(RecordDict(), reply_to=a_call()), a_call(), CPU)
