@@ -94,9 +94,7 @@ def run_rounds(
         NoGoodReplyError: PATIENCE rounds in a row had no good reply.
         RunError: a checkpoint cannot be written.
     """
-    standing = runlog.begin(server, -1 if plan.gradient_start else 0)
-    if standing.round > plan.rounds:
-        raise InputError(f"rounds = {plan.rounds}: the run in {runlog.folder} has trained {standing.round} already")
+    standing = runlog.begin(server, -1 if plan.gradient_start else 0, plan.rounds)
     n, silent, kept = len(clients), 0, standing.round
     try:
         if standing.round < 0:

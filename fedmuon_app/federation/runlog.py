@@ -84,16 +84,18 @@ class RunLog:
         if not (folder / checkpoint.CHECKPOINT).exists():
             (folder / checkpoint.CLIENTS).unlink(missing_ok=True)  # of a run that nothing can go on from
 
-    def begin(self, server: Server, round_: int) -> Standing:
+    def begin(self, server: Server, round_: int, rounds: int) -> Standing:
         """Where the run begins: at ``server`` after ``round_``, or at the checkpoint that it is to go on from.
 
         Raises:
-            InputError: the checkpoint is damaged.
+            InputError: the checkpoint is damaged, or after more rounds than ``rounds``.
             RunError: the first checkpoint cannot be written.
         """
         standing = Standing(server, round_, secrets.token_hex(8))
         if self._keeping.resume and (self.folder / checkpoint.CHECKPOINT).exists():
             standing, log = checkpoint.read(self.folder, server.X.device)
+            if standing.round > rounds:
+                raise InputError(f"rounds = {rounds}: the run in {self.folder} has trained {standing.round} already")
             standing = replace(standing, life=standing.life + 1)
             self._bytes_up, self._bytes_down = log["bytes_up"], log["bytes_down"]
             self._dropped = {int(i): said for i, said in log["dropped"].items()}

@@ -8,15 +8,17 @@ import httpx
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
+from fedmuon_app.errors import RunError
 from fedmuon_app.flower.records import read_call
 
 log = logging.getLogger("fedmuon")
 
 LOOK_FIRST, LOOK_MOST = 0.002, 0.25  # seconds between looks for replies
 LOOK_SHARE = 0.02  # of the time waited so far, in between
+LATE_MOST = 256  # replies that are looked for after their round
 
 
-class DeadActorError(RuntimeError):
+class DeadActorError(RunError):
     """An actor of Ray has died; Flower never replaces it and goes on giving it messages."""
 
 
@@ -60,8 +62,9 @@ class Exchange:
                     log.warning("too late: the reply of %s", self._late.pop(answered))
             if waiting and not new:
                 time.sleep(min(max(LOOK_FIRST, LOOK_SHARE * passed), LOOK_MOST))
-        for sent, key in waiting.items():
-            self._late[sent] = _what(messages[key])
+        self._late |= {sent: _what(messages[key]) for sent, key in waiting.items()}
+        for sent in list(self._late)[:-LATE_MOST]:  # these will not come any more
+            del self._late[sent]
         return replies
 
     def _pull(self, ids: Iterable[str]) -> list[Message]:

@@ -20,7 +20,7 @@ from fedmuon_app.federation.replies import Failure, Replies
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.federation.sampling import cohort
 from fedmuon_app.federation.turns import Cohort, Turn
-from fedmuon_app.flower.exchange import DeadActorError, Exchange, own_words
+from fedmuon_app.flower.exchange import Exchange, own_words
 from fedmuon_app.flower.nodes import Nodes
 from fedmuon_app.flower.records import call, from_record, read_answer, to_record
 
@@ -147,7 +147,7 @@ class FedMuonStrategy(Strategy):
         """What each client has answered, or why that cannot be used.
 
         Raises:
-            RunError: an actor of Ray has died.
+            DeadActorError: an actor of Ray has died.
         """
         read: Replies = {}
         for client in clients:
@@ -161,8 +161,6 @@ class FedMuonStrategy(Strategy):
                     read[client] = read_answer(reply, self._asked[client], self.server.X.device)
             except ValueError as error:
                 read[client] = Failure(str(error))
-            except DeadActorError as error:
-                raise RunError(str(error)) from error
         return read
 
     # Flower's own loop calls these. They are one round of ours, in its two halves.
@@ -175,7 +173,7 @@ class FedMuonStrategy(Strategy):
             self.connect(grid, Exchange(grid))
         assert self._nodes is not None
         if self._standing is None:
-            self._standing = self._runlog.begin(self.server, 0)
+            self._standing = self._runlog.begin(self.server, 0, self.job.plan.rounds)
         plan = self.job.plan
         sampled = self._standing.cohort(cohort(plan.seed, server_round, self._clients, plan.clients_per_round))
         C, turn = to_record(self.server.C), Turn(self._standing.life, server_round)

@@ -53,6 +53,6 @@ def test_a_superlink_that_is_not_well_named_is_refused(words: list[str], said: s
 
 def test_a_certificate_or_none(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").touch()
-    words = ["engine=deployment", "engine.superlink=[::1]:8000", f"engine.root_certificates={tmp_path / 'ca.crt'}"]
+    words = ["engine=deployment", 'engine.superlink="[::1]:8000"', f"engine.root_certificates={tmp_path / 'ca.crt'}"]
     assert certificate_of(load(words).engine) == tmp_path / "ca.crt"
     assert certificate_of(load([*words, "engine.insecure=true"]).engine) is None

@@ -94,6 +94,7 @@ def test_a_finished_run_can_be_made_longer(tmp_path: Path) -> None:
     same_run(tmp_path / "run", tmp_path / "whole")
     with pytest.raises(InputError, match=r"rounds = 9: the run in .* has trained 13 already"):
         in_process.run(load([*SMALL, "rounds=9", "resume=auto"]), tmp_path / "run")
+    assert (tmp_path / "run" / "result.json").exists()
 
 
 def test_a_run_without_checkpoints_is_not_resumed_over(tmp_path: Path) -> None:

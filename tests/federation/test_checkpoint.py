@@ -49,7 +49,7 @@ def test_a_damaged_checkpoint_is_refused_and_left_alone(tmp_path: Path) -> None:
     for broken in (b"", whole[: len(whole) // 2], whole[:-1] + bytes([whole[-1] ^ 1]), os.urandom(300)):
         file.write_bytes(broken)
         with pytest.raises(InputError, match=r"resume = .*checkpoint\.safetensors is damaged"):
-            RunLog(tmp_path, {}, keeping=Keeping("", 1, resume=True)).begin(a_standing().server, 0)
+            RunLog(tmp_path, {}, keeping=Keeping("", 1, resume=True)).begin(a_standing().server, 0, 20)
         assert file.read_bytes() == broken
         (tmp_path / "metrics.jsonl").unlink(missing_ok=True)
 
@@ -58,7 +58,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runlog = RunLog(tmp_path, {}, keeping=Keeping("", 1))
-    standing = runlog.begin(a_standing().server, 0)
+    standing = runlog.begin(a_standing().server, 0, 20)
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")

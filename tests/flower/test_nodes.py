@@ -75,6 +75,21 @@ def test_a_node_that_claims_nonsense_plays_nobody(
     assert why in caplog.text
 
 
+def test_a_node_that_could_not_is_not_asked_at_every_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = Claims(Error(code=2, reason="no such folder"))
+    nodes = nodes_of(grid)
+    asked = []
+    push = grid.push_messages
+    monkeypatch.setattr(grid, "push_messages", lambda messages: asked.append(1) or push(messages))
+    for _ in range(3):
+        nodes.look()
+    assert len(asked) == 1
+    monkeypatch.setattr("fedmuon_app.flower.nodes.AGAIN", 0.0)
+    grid.said[1] = claim([0], [4])
+    nodes.look()
+    assert nodes.by_client() == {0: 1}
+
+
 def test_a_client_that_another_node_plays_stays_its_own(caplog: pytest.LogCaptureFixture) -> None:
     nodes = nodes_of(Claims(claim([0, 1], [5, 5]), claim([1, 2], [9, 9])))
     nodes.look()
