@@ -5,7 +5,8 @@ import json
 import platform
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -89,7 +90,7 @@ class RunLog:
 
         Raises:
             InputError: the checkpoint is damaged, or after more rounds than ``rounds``.
-            RunError: the first checkpoint cannot be written.
+            RunError: nothing can be written.
         """
         standing = Standing(server, round_, secrets.token_hex(8))
         if self._keeping.resume and (self.folder / checkpoint.CHECKPOINT).exists():
@@ -103,8 +104,9 @@ class RunLog:
             self._started -= log["seconds"]
         (self.folder / RESULT).unlink(missing_ok=True)  # the run is not complete any more
         lines = "".join(json.dumps(line) + "\n" for line in self._lines)
-        write_whole(self.folder / METRICS, lines.encode(), mode=0o666)
-        self._file = (self.folder / METRICS).open("a")
+        with _writing(self.folder / METRICS):
+            write_whole(self.folder / METRICS, lines.encode(), mode=0o666)
+            self._file = (self.folder / METRICS).open("a")
         self.experiment = standing.experiment
         return self.checkpoint(standing) if self._keeping.every else standing
 
@@ -122,10 +124,8 @@ class RunLog:
             "lines": self._lines,
             "seconds": self.seconds(),
         }
-        try:
+        with _writing(f"the checkpoint after round {standing.round}"):
             return checkpoint.write(self.folder, standing, log, self._keeping.config)
-        except OSError as error:
-            raise RunError(f"the checkpoint after round {standing.round} cannot be written: {error}") from error
 
     def due(self, standing: Standing, last: bool) -> bool:
         """Whether a checkpoint is to be written after this round."""
@@ -153,18 +153,27 @@ class RunLog:
         self._dropped[client] = {"replies": before["replies"] + 1, "last": reason}
 
     def round(self, r: int, sampled: Sequence[int], evaluation: Evaluation | None) -> None:
-        """Note a finished round, and write its line if it was evaluated."""
+        """Note a finished round, and write its line if it was evaluated.
+
+        Raises:
+            RunError: it cannot be written.
+        """
         self._cohorts.append(list(sampled))
         line = None
         if evaluation is not None:
             line = asdict(evaluation)
             line |= {"seconds": self.seconds(), "bytes_up": self._bytes_up, "bytes_down": self._bytes_down}
             self._lines.append(line)
-            print(json.dumps(line), file=self._file, flush=True)
+            with _writing(self.folder / METRICS):
+                print(json.dumps(line), file=self._file, flush=True)
         self._watch(r, line)
 
     def finish(self, model: NamedTensors) -> None:
-        """Write the model and, last, result.json: where that stands, the run is complete."""
+        """Write the model and, last, result.json: where that stands, the run is complete.
+
+        Raises:
+            RunError: they cannot be written.
+        """
         accuracies = [line["test_accuracy"] for line in self._lines]
         result = self._header | {
             "rounds": len(self._cohorts),
@@ -176,10 +185,14 @@ class RunLog:
             "dropped": dict(sorted(self._dropped.items())),
             "versions": versions(),
         }
+        with _writing(self.folder):
+            self._write_results(result, model)
+        self.close()
+
+    def _write_results(self, result: Mapping[str, Any], model: NamedTensors) -> None:
         write_whole(self.folder / MODEL, save({w: x.detach().cpu().contiguous() for w, x in model.items()}), 0o666)
         write_whole(self.folder / COHORTS, (json.dumps(self._cohorts) + "\n").encode(), 0o666)
         write_whole(self.folder / RESULT, (json.dumps(result, indent=2) + "\n").encode(), 0o666)
-        self.close()
 
     def close(self) -> None:
         """Leave the folder as it is to others."""
@@ -205,6 +218,15 @@ def check_folder(folder: Path, keeping: Keeping) -> IO[bytes]:
     if (folder / RESULT).exists() and not (folder / checkpoint.CHECKPOINT).exists():
         raise InputError(f"resume = {folder}: the run there is complete, and has no checkpoint to go on from")
     return lock
+
+
+@contextmanager
+def _writing(what: object) -> Iterator[None]:
+    """A full disk in one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"{what} cannot be written: {error}") from error
 
 
 def finished(folder: Path) -> dict[str, Any] | None:

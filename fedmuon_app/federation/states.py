@@ -8,13 +8,16 @@ import fcntl
 import hashlib
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
@@ -45,7 +48,11 @@ class ClientStates(Protocol):
         """The latest turn whose state is there, or NEVER."""
 
     def save(self, client: int, turn: Turn, state: ClientState, keep: Collection[Turn]) -> None:
-        """Keep the state after ``turn``; those of other turns than ``keep`` may go."""
+        """Keep the state after ``turn``; those of other turns than ``keep`` may go.
+
+        Raises:
+            StateError: it cannot be written (a full disk); those of ``keep`` still stand.
+        """
 
     def lock(self, client: int) -> AbstractContextManager[None]:
         """Keep other processes from calling ``client`` at the same time."""
@@ -72,8 +79,8 @@ class MappedStates:
         self._dtype, self._device = like.M.dtype, device
         self._numbers = slice(HEAD, HEAD + sum(self._sizes) * like.M.element_size())
         slot = -(-self._numbers.stop // 64) * 64  # starts at a cache line
-        self._rows = torch.from_file(str(file), shared=True, size=n * SLOTS * slot, dtype=torch.uint8)
-        self._rows = self._rows.view(n, SLOTS, slot)
+        rows = torch.from_file(str(file), shared=True, size=n * SLOTS * slot, dtype=torch.uint8)
+        self._rows = rows.view(n, SLOTS, slot)
         self._file = os.open(file, os.O_RDWR)
 
     @staticmethod
@@ -99,11 +106,15 @@ class MappedStates:
         """See :class:`ClientStates`."""
         turns = self._turns(client)
         free = [j for j, kept in enumerate(turns) if kept == NEVER or kept not in keep]
-        slot = self._rows[client, turns.index(turn) if turn in turns else free[0]]
-        slot[:8].zero_()  # not there while it is written
-        torch.cat([x.cpu() for x in _stored(state)], out=slot[self._numbers].view(self._dtype))
-        slot[8:HEAD].view(torch.int64).copy_(torch.tensor([state.t, state.steps]))
-        slot[:8].view(torch.int64).fill_(turn.life << 32 | turn.round)
+        j = turns.index(turn) if turn in turns else free[0]
+        place = (client * SLOTS + j) * self._rows.shape[2]
+        numbers = [x.cpu().contiguous().numpy() for x in _stored(state)]
+        counts = np.array([0, state.t, state.steps])  # no turn: not there while it is written
+        try:  # by the file, not by its mapping: on a full disk that would be a signal, and the end of the process
+            _write(self._file, [counts, *numbers], place)
+            _write(self._file, [np.array([turn.life << 32 | turn.round])], place)
+        except OSError as error:
+            raise StateError(f"the state of client {client} cannot be written: {error}") from error
 
     @contextmanager
     def lock(self, client: int) -> Iterator[None]:
@@ -115,7 +126,9 @@ class MappedStates:
             fcntl.lockf(self._file, fcntl.LOCK_UN, 1, client)
 
     def _turns(self, client: int) -> list[Turn]:
-        words = self._rows[client, :, :8].contiguous().view(torch.int64).flatten().tolist()
+        # read from the file: a look at a hole through the mapping takes a page of a file system in memory
+        places = [(client * SLOTS + j) * self._rows.shape[2] for j in range(SLOTS)]
+        words = [int.from_bytes(os.pread(self._file, 8, place), sys.byteorder) for place in places]
         return [Turn(word >> 32, word & 0xFFFFFFFF) for word in words]
 
 
@@ -162,16 +175,15 @@ class FileStates:
         return max((_turn(file) for file in (self._folder / str(client)).glob("*.safetensors")), default=NEVER)
 
     def save(self, client: int, turn: Turn, state: ClientState, keep: Collection[Turn]) -> None:
-        """See :class:`ClientStates`.
-
-        Raises:
-            OSError: the disk is full, or the folder cannot be written; what was there still is.
-        """
+        """See :class:`ClientStates`."""
         file = self._file(client, turn)
-        self._make(file.parent)
         tensors = {name: x.cpu().contiguous() for name, x in zip("MvC", _stored(state), strict=False)}
         counts = {"t": str(state.t), "steps": str(state.steps), "sha256": _digest(tensors)}
-        write_whole(file, save(tensors, self._label(client, turn) | counts))
+        try:
+            self._make(file.parent)
+            write_whole(file, save(tensors, self._label(client, turn) | counts))
+        except OSError as error:
+            raise StateError(f"the state of client {client} cannot be written: {error}") from error
         for other in file.parent.glob("*.safetensors"):
             if _turn(other) not in {turn, *keep}:
                 other.unlink(missing_ok=True)
@@ -229,6 +241,22 @@ def write_whole(file: Path, content: bytes, mode: int = 0o600) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _write(file: int, arrays: Sequence[NDArray[Any]], place: int) -> None:
+    """Write one array after the other from ``place`` on, all of them.
+
+    Raises:
+        OSError: it could not.
+    """
+    parts = [array.data.cast("B") for array in arrays if array.size]
+    while parts:
+        written = os.pwritev(file, parts, place)
+        place += written
+        while parts and written >= len(parts[0]):
+            written -= len(parts.pop(0))
+        if parts:
+            parts[0] = parts[0][written:]
 
 
 def _stored(state: ClientState) -> list[torch.Tensor]:

@@ -1,5 +1,6 @@
 import multiprocessing
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -167,6 +168,25 @@ def test_a_damaged_or_foreign_file_is_refused_with_its_name(tmp_path: Path) -> N
     (tmp_path / "ab").rename(tmp_path / "cd")
     with pytest.raises(StateError, match="holds another state"):
         other.load(0, T2)
+
+
+@KINDS
+def test_a_state_that_does_not_fit_on_the_disk_is_an_error_and_the_last_one_stands(kind: type, tmp_path: Path) -> None:
+    large = ClientState(*[torch.randn(100_000)] * 2, NOTHING, steps=1)
+    states = a_store(kind, tmp_path, large)
+    states.save(0, T1, large, ())
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))  # of this process
+        with pytest.raises(StateError, match=r"the state of client 0 cannot be written: .*File too large"):
+            states.save(0, T2, large, (T1,))
+        assert states.newest(0) == T1
+        assert torch.equal(states.load(0, T1).M, large.M)
+
+    process = multiprocessing.get_context("fork").Process(target=limited)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
