@@ -112,8 +112,8 @@ def run_rounds(
                 raise NoGoodReplyError(f"no good reply in {PATIENCE} rounds in a row: {'; '.join(sorted(said))}")
             if good:
                 server = server_step(server, list(good.values()), n, plan.outer_lr, plan.outer_momentum)
-            standing = standing.after(r, server, list(good))
             runlog.round(r, sampled, _evaluation(plan, r, server.X, good, evaluate))
+            standing = standing.after(r, server, list(good))
             if runlog.due(standing, last=r == plan.rounds):
                 standing, kept = runlog.checkpoint(standing), r
     except BaseException:
@@ -136,6 +136,7 @@ def _gradient_start(
     if len(good) < len(clients):
         raise NoGoodReplyError("algorithm.start = gradient needs every client's gradient before round 1")
     runlog.count(server, asked=len(clients), replied=len(good))
+    runlog.settle(0)
     return standing.after(0, server_step(server, list(good.values()), len(clients)), list(good))
 
 

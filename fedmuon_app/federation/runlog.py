@@ -80,6 +80,7 @@ class RunLog:
         self._dropped: dict[int, dict[str, Any]] = {}
         self._cohorts: list[list[int]] = []
         self._lines: list[dict[str, Any]] = []
+        self._settled: dict[int, dict[str, Any]] = {}  # the counts after the last two rounds
         self._started = time.monotonic()
         self._lock = check_folder(folder, self._keeping)
         if not (folder / checkpoint.CHECKPOINT).exists():
@@ -108,24 +109,30 @@ class RunLog:
             write_whole(self.folder / METRICS, lines.encode(), mode=0o666)
             self._file = (self.folder / METRICS).open("a")
         self.experiment = standing.experiment
+        self.settle(standing.round)
         return self.checkpoint(standing) if self._keeping.every else standing
 
     def checkpoint(self, standing: Standing) -> Standing:
         """Write the standing down; the same with what is saved now.
 
+        What the log has noted since the standing's round is left out: a run may be stopped at any moment.
+
         Raises:
             RunError: it cannot be written; the last one still stands.
         """
-        log = {
-            "bytes_up": self._bytes_up,
-            "bytes_down": self._bytes_down,
-            "dropped": self._dropped,
-            "cohorts": self._cohorts,
-            "lines": self._lines,
+        r = standing.round
+        log = self._settled[r] | {
+            "cohorts": self._cohorts[: max(r, 0)],
+            "lines": [line for line in self._lines if line["round"] <= r],
             "seconds": self.seconds(),
         }
         with _writing(f"the checkpoint after round {standing.round}"):
             return checkpoint.write(self.folder, standing, log, self._keeping.config)
+
+    def settle(self, r: int) -> None:
+        """Round ``r`` is over: what is counted until now belongs to it."""
+        counts = {"bytes_up": self._bytes_up, "bytes_down": self._bytes_down, "dropped": dict(self._dropped)}
+        self._settled = {r: counts, r - 1: self._settled.get(r - 1, counts)}
 
     def due(self, standing: Standing, last: bool) -> bool:
         """Whether a checkpoint is to be written after this round."""
@@ -159,6 +166,7 @@ class RunLog:
             RunError: it cannot be written.
         """
         self._cohorts.append(list(sampled))
+        self.settle(r)
         line = None
         if evaluation is not None:
             line = asdict(evaluation)

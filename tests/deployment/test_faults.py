@@ -23,7 +23,7 @@ def test_a_run_with_losses_delays_and_a_liar_ends_where_the_undisturbed_one_does
     shutil.copy(faulty.__file__, app / "faulty.py")
     project = (app / "pyproject.toml").read_text()
     (app / "pyproject.toml").write_text(project.replace("fedmuon_app.flower.client_app:app", "faulty:app"))
-    disturbed = ["federation.round_timeout=1.5", "federation.min_replies=5", "federation.grace=0.2"]
+    disturbed = ["federation.round_timeout=60", "federation.min_replies=6", "federation.grace=0.5"]
     c = load([*disturbed, "engine=simulation", f"run_dir={tmp_path / 'run'}"])
     with superlink(tmp_path / "flower.log") as link, Progress(c.rounds, "run") as progress:
         follow(link, submit(link, c, app), tmp_path / "run", progress)

@@ -66,25 +66,27 @@ def test_killed_twice_and_resumed_it_ends_with_the_same_bits(
     assert checkpoint.read(tmp_path / "run", torch.device("cpu"))[0].life == 3
 
 
-def test_what_stops_a_run_leaves_a_checkpoint_of_its_last_whole_round(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("where", ["count", "settle", "seconds", "round"])
+def test_what_stops_a_run_at_whatever_moment_leaves_a_checkpoint_of_its_last_whole_round(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = RunLog.count
+    """Ctrl-C in round 8, which is evaluated: before or after it is counted, noted and written."""
+    original = getattr(RunLog, where)
 
-    def interrupted(self: RunLog, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        if len(self._cohorts) == 8:  # in the middle of round 9
+    def interrupted(self: RunLog, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        if len(self._cohorts) == (7 if where == "count" else 8):
+            monkeypatch.undo()
             raise KeyboardInterrupt
+        return result
 
-    monkeypatch.setattr(RunLog, "count", interrupted)
+    monkeypatch.setattr(RunLog, where, interrupted)
     with pytest.raises(KeyboardInterrupt):
         in_process.run(load(SMALL), tmp_path / "run")
-    monkeypatch.undo()
-    assert checkpoint.rounds_in(tmp_path / "run") == 8
+    assert checkpoint.rounds_in(tmp_path / "run") == 7
     in_process.run(load([*SMALL, "resume=auto"]), tmp_path / "run")
     in_process.run(load(SMALL), tmp_path / "whole")
-    a, b = (checkpoint.read(tmp_path / name, torch.device("cpu"))[0].server for name in ("run", "whole"))
-    assert torch.equal(a.X, b.X)
+    same_run(tmp_path / "run", tmp_path / "whole")
 
 
 def test_a_finished_run_can_be_made_longer(tmp_path: Path) -> None:
