@@ -1,27 +1,37 @@
 """C = (1/n) Σ C_i, from what lies on disk."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from fedmuon_app.algorithms.client import ClientState
 from fedmuon_app.federation import checkpoint
-from fedmuon_app.federation.states import FileStates
+from fedmuon_app.federation.checkpoint import Standing
+from fedmuon_app.federation.states import ClientStates, FileStates
 
 CPU = torch.device("cpu")
 
 
-def difference(run: Path, nodes: Sequence[Path], n: int) -> float:
-    """‖C - (1/n) Σ C_i‖ / ‖C‖: C of the run's checkpoint, C_i as the nodes have it after the turns that it counts.
+def bend(standing: Standing, states_of: Callable[[int], ClientStates], n: int) -> float:
+    """‖C - (1/n) Σ C_i‖ over the root mean square of the ‖C_i‖ (float32's rounding is of their size, not of C's).
 
-    For a method whose C_i is its M_i (FedMuon).
+    C is the checkpoint's, C_i the client's after the turn that the checkpoint counts.
     """
+    kept: list[Tensor] = [states_of(i).load(i, turn).C.double() for i, turn in standing.counted.items()]
+    off = standing.server.C.double() - torch.stack(kept).sum(0) / n
+    return float(off.norm() / (torch.stack(kept).square().sum() / n).sqrt())
+
+
+def difference(run: Path, nodes: Sequence[Path], n: int) -> float:
+    """The same of a deployed run, from the nodes' state folders; for a method whose C_i is its M_i (FedMuon)."""
     standing, _ = checkpoint.read(run, CPU)
-    C = standing.server.C
-    like = ClientState(C, C, C.new_zeros(0))
-    total = torch.zeros_like(C)
-    for i, turn in standing.counted.items():
-        (folder,) = (node / standing.experiment for node in nodes if (node / standing.experiment / str(i)).is_dir())
-        total += FileStates(folder, like, CPU).load(i, turn).C
-    return float((C - total / n).norm() / C.norm())
+    like = ClientState(standing.server.C, standing.server.C, standing.server.C.new_zeros(0))
+
+    def states_of(client: int) -> ClientStates:
+        experiments = [node / standing.experiment for node in nodes]
+        (folder,) = (folder for folder in experiments if (folder / str(client)).is_dir())
+        return FileStates(folder, like, CPU)
+
+    return bend(standing, states_of, n)

@@ -14,6 +14,7 @@ from fedmuon_app.engines.simulation import follow, submit
 from fedmuon_app.engines.superlink import stage_app, superlink
 from fedmuon_app.federation import checkpoint
 from tests.deployment import faulty
+from tests.deployment.invariant import bend
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
@@ -34,8 +35,7 @@ def test_a_run_with_losses_delays_and_a_liar_ends_where_the_undisturbed_one_does
     states = checkpoint.states_beside(
         tmp_path / "run", len(job.clients.parts), job.clients.initial_state(), torch.device("cpu")
     )
-    mean = sum(states.load(i, turn).C for i, turn in standing.counted.items()) / c.federation.num_clients
-    off = float((standing.server.C - mean).norm() / standing.server.C.norm())
+    off = bend(standing, lambda client: states, c.federation.num_clients)
     late = (tmp_path / "run" / "run.log").read_text().count("too late: the reply")
     print([result["final_accuracy"] for result in results], results[0]["dropped"], f"{late} late, {off:.1e}")
     assert off < 1e-6

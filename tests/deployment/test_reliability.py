@@ -56,7 +56,7 @@ def test_a_node_that_is_killed_in_mid_round_goes_on_where_it_was(tmp_path: Path)
             supervise(two, ended)
         finish(process)
         result = json.loads((tmp_path / "run" / "result.json").read_text())
-        assert set(result["dropped"]) <= {"1", "3"}
+        assert {"1", "3"} & set(result["dropped"])
         assert difference(tmp_path / "run", [two.state(0), two.state(1)], 4) < 1e-6
         standing, _ = checkpoint.read(tmp_path / "run", CPU)
         assert max(standing.counted[i].round for i in (1, 3)) == 8
@@ -94,7 +94,9 @@ def test_twenty_kills_at_random_moments(tmp_path: Path) -> None:
         process.wait()
         off = difference(run, [two.state(0), two.state(1)], 4)
         result = json.loads((run / "result.json").read_text())
-        print(f"{len(kills)} kills, {result['rounds']} rounds, |C - mean C_i| / |C| = {off:.1e}", result["dropped"])
+        print(
+            f"{len(kills)} kills, {result['rounds']} rounds, |C - mean C_i| / rms |C_i| = {off:.1e}", result["dropped"]
+        )
         assert result["rounds"] == 20
         assert off < 1e-6
 

@@ -14,6 +14,7 @@ from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.federation.states import FileStates
 from fedmuon_app.flower.records import to_record
 from fedmuon_app.flower.strategy import FedMuonStrategy
+from tests.deployment.invariant import bend
 from tests.flower.fake_grid import FakeGrid, Tamper
 from tests.flower.test_strategy import config, grid_of, replace_array
 
@@ -37,11 +38,10 @@ def serve(c: Config, grid: FakeGrid, folder: Path) -> FedMuonStrategy:
 
 
 def difference(c: Config, folder: Path, state: Path) -> float:
-    """‖C - (1/n) Σ C_i‖ / ‖C‖, C from the checkpoint and C_i from the clients' files."""
+    """How far C, from the checkpoint, is from the mean of the C_i, from the clients' files."""
     standing, _ = checkpoint.read(folder, CPU)
     states = FileStates(state / "fedmuon" / standing.experiment, build(c).clients.initial_state(), CPU)
-    mean = sum(states.load(i, turn).C for i, turn in standing.counted.items()) / c.federation.num_clients
-    return float((standing.server.C - mean).norm() / standing.server.C.norm())
+    return bend(standing, lambda client: states, c.federation.num_clients)
 
 
 def at_random(draw: random.Random, lost: float, bad: float) -> Tamper:
