@@ -1,12 +1,15 @@
-"""C = (1/n) Σ C_i, from what lies on disk."""
+"""What a deployed run must leave on the disks: the X of one process, and C = (1/n) Σ C_i."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from fedmuon_app.algorithms.client import ClientState
+from fedmuon_app.config import load
+from fedmuon_app.engines import in_process
 from fedmuon_app.federation import checkpoint
 from fedmuon_app.federation.checkpoint import Standing
 from fedmuon_app.federation.states import ClientStates, FileStates
@@ -35,3 +38,10 @@ def difference(run: Path, nodes: Sequence[Path], n: int) -> float:
         return FileStates(folder, like, CPU)
 
     return bend(standing, states_of, n)
+
+
+def same_X_as_one_process(run: Path, words: list[str]) -> None:
+    """Up to 1e-5, layer by layer."""
+    in_process.run(load(words), run.parent / "alone")
+    X, Y = (load_file(folder / "model.safetensors") for folder in (run.parent / "alone", run))
+    assert all((Y[w] - x).norm() <= 1e-5 * x.norm() for w, x in X.items())

@@ -6,13 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file
 
 from fedmuon_app.certs import issue
-from fedmuon_app.config import load
-from fedmuon_app.engines import in_process
 from tests.deployment.cluster import Cluster, cluster, wait_for
-from tests.deployment.invariant import difference
+from tests.deployment.invariant import difference, same_X_as_one_process
 
 pytestmark = pytest.mark.slow
 
@@ -36,12 +33,7 @@ def finish(process: subprocess.Popen[str]) -> str:
     return said
 
 
-def same_X_as_one_process(run: Path, words: list[str]) -> None:
-    in_process.run(load(words), run.parent / "alone")
-    X, Y = (load_file(folder / "model.safetensors") for folder in (run.parent / "alone", run))
-    assert all((Y[w] - x).norm() <= 1e-5 * x.norm() for w, x in X.items())
-
-
+@pytest.mark.long  # test_docs.py has the same in short
 @pytest.mark.timeout(600)
 def test_a_run_a_longer_one_and_their_states(two: Cluster, tmp_path: Path) -> None:
     run, words = tmp_path / "run", [*SMALL, "rounds=2", "checkpoint.every=1"]

@@ -11,6 +11,7 @@ import pytest
 from fedmuon_app.engines.flwr import QUIET
 from fedmuon_app.engines.superlink import stage_app
 from tests.deployment.cluster import BIN, free_port, listens, wait_for
+from tests.deployment.invariant import same_X_as_one_process
 
 PAGE = Path(__file__).parents[2] / "docs" / "deployment.md"
 
@@ -90,6 +91,7 @@ def test_the_page_leads_to_a_run_its_resume_and_its_end(shell: Shell) -> None:
                 (run_id,) = re.findall(r"started run (\d+)", said[command])
     run = shell.folder / "var" / "run"
     assert (run / "metrics.jsonl").read_text().count("test_accuracy") == 2
+    same_X_as_one_process(run, ["federation.num_clients=2", "federation.clients_per_round=2", "rounds=2"])
     assert any("round 1: accuracy" in text for command, text in said.items() if command.startswith("flwr log"))
     kept = {file.parent.name for file in (shell.folder / "var").rglob("*-*.safetensors")}
     assert kept == {"0", "1"}

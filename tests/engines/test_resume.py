@@ -66,6 +66,17 @@ def test_killed_twice_and_resumed_it_ends_with_the_same_bits(
     assert checkpoint.read(tmp_path / "run", torch.device("cpu"))[0].life == 3
 
 
+@pytest.mark.long
+def test_killed_after_round_37_of_60_it_ends_with_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["rounds=60", "checkpoint.every=10", "evaluation.every=10"]
+    in_process.run(load(words), tmp_path / "whole")
+    killed_after(37, load(words), tmp_path / "run", monkeypatch)
+    in_process.run(load([*words, "resume=auto"]), tmp_path / "run")
+    same_run(tmp_path / "run", tmp_path / "whole")
+
+
 @pytest.mark.parametrize("where", ["count", "settle", "seconds", "round"])
 def test_what_stops_a_run_at_whatever_moment_leaves_a_checkpoint_of_its_last_whole_round(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -48,7 +48,7 @@ def simulate(flower: tuple[SuperLink, Path], overrides: list[str], folder: Path)
         follow(link, submit(link, config, app), folder, progress)
 
 
-def same_X_and_cohorts_as_one_process(run: Path, overrides: list[str]) -> None:
+def same_X_and_cohorts_as_one_process(run: Path, overrides: list[str], rounds: int = 14) -> None:
     alone = run.parent / "alone"
     in_process.run(load(overrides), alone)
     X, Y = (load_file(folder / "model.safetensors") for folder in (alone, run))
@@ -56,7 +56,7 @@ def same_X_and_cohorts_as_one_process(run: Path, overrides: list[str]) -> None:
     assert all(torch.equal(X[w], Y[w]) for w in X)
     cohorts, results = ([json.loads((f / name).read_text()) for f in (alone, run)] for name in RECORDS)
     assert cohorts[0] == cohorts[1]
-    assert len(cohorts[0]) == 14
+    assert len(cohorts[0]) == rounds
     assert results[0].keys() == results[1].keys()
 
 
@@ -89,10 +89,10 @@ def test_a_run_that_fails_says_what_the_clients_said(flower: tuple[SuperLink, Pa
         simulate(flower, diverging, tmp_path / "run")
 
 
-def killed(name: str, link: SuperLink, folder: Path) -> bool:
-    """SIGKILL for the first process of that name, once three rounds have been evaluated."""
+def killed(name: str, link: SuperLink, folder: Path, after: int) -> bool:
+    """SIGKILL for the first process of that name, once so many rounds have been evaluated."""
     metrics = folder / "metrics.jsonl"
-    if not metrics.exists() or metrics.read_text().count("\n") < 3:
+    if not metrics.exists() or metrics.read_text().count("\n") < after:
         return False
     for process in link.processes():
         if name in " ".join(process.cmdline()):
@@ -102,25 +102,26 @@ def killed(name: str, link: SuperLink, folder: Path) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("victim", "said"),
+    ("victim", "said", "after", "rounds"),
     [
-        ("flwr-simulation", "the run is finished:failed"),
-        pytest.param("ray::ClientAppActor", "an actor of Ray has died", marks=pytest.mark.long),
+        ("flwr-simulation", "the run is finished:failed", 3, 14),
+        pytest.param("flwr-simulation", "the run is finished:failed", 37, 60, marks=pytest.mark.long),
+        pytest.param("ray::ClientAppActor", "an actor of Ray has died", 3, 14, marks=pytest.mark.long),
     ],
 )
 def test_a_run_whose_process_is_killed_goes_on_from_its_checkpoint(
-    victim: str, said: str, flower: tuple[SuperLink, Path], tmp_path: Path
+    victim: str, said: str, after: int, rounds: int, flower: tuple[SuperLink, Path], tmp_path: Path
 ) -> None:
     (link, app), run = flower, tmp_path / "run"
-    overrides = [*SMALL, "evaluation.every=1", "checkpoint.every=4"]
+    overrides = [*SMALL, "evaluation.every=1", "checkpoint.every=4", f"rounds={rounds}"]
     c = load([*overrides, "engine=simulation", f"run_dir={run}", "resume=auto"])
     run_id = submit(link, c, app)
-    wait_for(lambda: killed(victim, link, run), 120)
-    with Progress(14, "killed") as progress, pytest.raises(FlowerError, match=said):
+    wait_for(lambda: killed(victim, link, run, after), 120)
+    with Progress(rounds, "killed") as progress, pytest.raises(FlowerError, match=said):
         follow(link, run_id, run, progress)
-    with Progress(14, "resumed") as progress:
+    with Progress(rounds, "resumed") as progress:
         follow(link, submit(link, c, app), run, progress)
-    same_X_and_cohorts_as_one_process(run, overrides)
+    same_X_and_cohorts_as_one_process(run, overrides, rounds)
 
 
 def test_the_command_leaves_no_process_and_no_temporary_folder(tmp_path: Path) -> None:
