@@ -22,6 +22,7 @@ from fedmuon_app.federation.checkpoint import Standing
 from fedmuon_app.federation.states import write_whole
 
 METRICS, RESULT, MODEL, COHORTS, LOCK = "metrics.jsonl", "result.json", "model.safetensors", "cohorts.json", ".lock"
+REASONS, OTHERS = 10, "others"  # that are told apart for a client, and the name of the rest
 PACKAGES = ("fedmuon-app", "flwr", "flwr-datasets", "hydra-core", "numpy", "ray", "torch", "torchvision")
 
 
@@ -77,7 +78,7 @@ class RunLog:
         """
         self.folder, self._header, self._watch, self._keeping = folder, dict(header), watch, keeping or Keeping()
         self._bytes_up = self._bytes_down = 0
-        self._dropped: dict[int, dict[str, Any]] = {}
+        self._dropped: dict[int, dict[str, int]] = {}
         self._cohorts: list[list[int]] = []
         self._lines: list[dict[str, Any]] = []
         self._settled: dict[int, dict[str, Any]] = {}  # the counts after the last two rounds
@@ -155,9 +156,10 @@ class RunLog:
         self._bytes_up += replied * size
 
     def drop(self, client: int, reason: str) -> None:
-        """Count a reply that was not used."""
-        before = self._dropped.get(client, {"replies": 0})
-        self._dropped[client] = {"replies": before["replies"] + 1, "last": reason}
+        """Count a reply that was not used, under its reason."""
+        before = self._dropped.get(client, {})
+        name = reason if reason in before or len(before) < REASONS else OTHERS
+        self._dropped[client] = before | {name: before.get(name, 0) + 1}
 
     def round(self, r: int, sampled: Sequence[int], evaluation: Evaluation | None) -> None:
         """Note a finished round, and write its line if it was evaluated.

@@ -39,6 +39,6 @@ def test_a_run_with_losses_delays_and_a_liar_ends_where_the_undisturbed_one_does
     late = (tmp_path / "run" / "run.log").read_text().count("too late: the reply")
     print([result["final_accuracy"] for result in results], results[0]["dropped"], f"{late} late, {off:.1e}")
     assert off < 1e-6
-    assert results[0]["dropped"][str(faulty.LIAR)]["last"] == "X_i is not finite"
+    assert results[0]["dropped"][str(faulty.LIAR)]["X_i is not finite"] > 30
     assert late > 10
     assert results[0]["final_accuracy"] > results[1]["final_accuracy"] - 0.02
