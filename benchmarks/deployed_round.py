@@ -26,8 +26,7 @@ BEFORE = '''
 """The same app in Flower's loop."""
 from flwr.serverapp.strategy import Strategy
 from fedmuon_app.federation.runlog import Evaluation
-from fedmuon_app.flower import strategy
-from fedmuon_app.flower.server_app import app
+from fedmuon_app.flower import server_app, strategy
 
 class Before(strategy.FedMuonStrategy):
     def start(self, grid, initial_arrays, num_rounds=3, timeout=3600, *args):
@@ -39,10 +38,10 @@ class Before(strategy.FedMuonStrategy):
         self._runlog.round(server_round, [], Evaluation(server_round, 0.0, 0.0, None))
         return done
 
-from fedmuon_app.flower import server_app
 server_app.FedMuonStrategy = Before
+app = server_app.app
 '''
-CLIENT = "from sklearn.datasets import load_digits\nfrom fedmuon_app.flower.client_app import app\n"
+CLIENT = "from sklearn.datasets import load_digits\nfrom fedmuon_app.flower import client_app\napp = client_app.app\n"
 
 
 def seconds(c: Cluster, name: str, rounds: int, before: bool) -> list[float]:

@@ -44,7 +44,7 @@ def test_ten_rounds_on_four_nodes_give_the_X_of_one_process(tmp_path: Path) -> N
 
 
 def test_a_node_that_is_killed_in_mid_round_goes_on_where_it_was(tmp_path: Path) -> None:
-    words = [*SMALL, "rounds=8", "checkpoint.every=1", "federation.min_replies=2", "federation.grace=5", *PATIENT]
+    words = [*SMALL, "rounds=8", "checkpoint.every=1", "federation.min_replies=2", "federation.grace=15", *PATIENT]
     with cluster(tmp_path, 2) as two:
         ended: dict[str, float] = {}
         process = two.fedmuon(tmp_path / "run", *words)
