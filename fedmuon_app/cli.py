@@ -1,5 +1,6 @@
 """The ``fedmuon`` command: Hydra in front, an engine behind."""
 
+import contextlib
 import itertools
 import signal
 import sys
@@ -80,7 +81,8 @@ def train(config: Config, folder: Path) -> None:
         InputError: something the user can mend, before training.
         RunError: the run cannot go on.
     """
-    (folder / FAILED).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # the engine says what is wrong with the folder
+        (folder / FAILED).unlink()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:

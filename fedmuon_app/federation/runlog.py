@@ -214,15 +214,17 @@ def check_folder(folder: Path, keeping: Keeping) -> IO[bytes]:
     """Take ``folder`` for a run of this process, until the file that is returned is closed or the process ends.
 
     Raises:
-        InputError: another process is writing there, or it holds a run that is not to be, or cannot be, resumed.
+        InputError: it cannot be had, another process is writing there, or it holds a run that is not to be, or
+            cannot be, resumed.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = (folder / LOCK).open("ab")
     try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("ab")
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        lock.close()
         raise InputError(f"run_dir = {folder}: another process is writing a run there") from None
+    except OSError as error:
+        raise InputError(f"run_dir = {folder}: it cannot be written ({error})") from error
     if (folder / METRICS).exists() and not keeping.resume:
         raise InputError(f"run_dir = {folder} holds a run already: choose another folder, or go on with resume")
     if (folder / RESULT).exists() and not (folder / checkpoint.CHECKPOINT).exists():

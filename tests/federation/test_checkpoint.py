@@ -70,6 +70,12 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(
     assert checkpoint.rounds_in(tmp_path) == 0
 
 
+def test_a_folder_that_cannot_be_had_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"run_dir = .*file/run: it cannot be written \(.*Not a directory"):
+        RunLog(tmp_path / "file" / "run", {})
+
+
 def test_a_folder_is_one_processs(tmp_path: Path) -> None:
     runlog = RunLog(tmp_path, {})
     with pytest.raises(InputError, match="another process is writing a run there"):
