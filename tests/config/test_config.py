@@ -28,8 +28,8 @@ def test_the_tables_in_code_and_conf_list_the_same_names(group: str, names: tupl
     assert {str(getattr(load([f"{group}={name}"]), group).name) for name in names} == set(names)
 
 
-TUNED = {  # appendix of the paper, Fashion-MNIST: (step size, step size of momentum SGD)
-    "fashion_mnist_heterogeneous": {
+TUNED = {  # appendix of the paper: (step size, step size of momentum SGD), the second seed's where they differ
+    ("fashion_mnist", 0.1): {
         "fedavg": (0.1, None),
         "fedavg_adam": (0.01, None),
         "scaffold": (0.1, None),
@@ -37,7 +37,7 @@ TUNED = {  # appendix of the paper, Fashion-MNIST: (step size, step size of mome
         "localmuon": (0.001, 0.1),
         "fedmuon": (0.001, 0.01),
     },
-    "fashion_mnist_homogeneous": {
+    ("fashion_mnist", 10.0): {
         "fedavg": (0.1, None),
         "fedavg_adam": (0.1, None),
         "scaffold": (0.1, None),
@@ -46,15 +46,41 @@ TUNED = {  # appendix of the paper, Fashion-MNIST: (step size, step size of mome
         "fedmuon": (0.001, 0.01),
     },
 }
+TUNED |= dict.fromkeys(
+    [("cifar10", 0.1), ("cifar10", 10.0)],
+    {
+        "fedavg": (0.1, None),
+        "fedavg_adam": (0.001, None),
+        "scaffold": (0.1, None),
+        "scaffold_adam": (0.001, None),
+        "localmuon": (0.001, 0.01),
+        "fedmuon": (0.001, 0.01),
+    },
+)
+EXPERIMENTS = [
+    (f"{folder}{dataset}_{'heterogeneous' if beta < 1 else 'homogeneous'}", dataset, beta)
+    for dataset, beta in TUNED
+    for folder in (["", "paper/"] if dataset == "fashion_mnist" else ["paper/"])
+]
 
 
-@pytest.mark.parametrize("experiment", TUNED)
-def test_the_experiments_hold_the_papers_step_sizes(experiment: str) -> None:
-    for name, sizes in TUNED[experiment].items():
+@pytest.mark.parametrize(("experiment", "dataset", "beta"), EXPERIMENTS)
+def test_the_experiments_hold_the_papers_step_sizes(experiment: str, dataset: str, beta: float) -> None:
+    for name, sizes in TUNED[dataset, beta].items():
         c = load([f"experiment={experiment}", f"algorithm={name}"])
         assert (c.algorithm.lr, c.algorithm.vector_lr) == sizes
-        assert (c.dataset.name, c.partition.beta) == ("fashion_mnist", 0.1 if "hetero" in experiment else 10.0)
+        assert (c.dataset.name, c.partition.beta) == (dataset, beta)
     assert load([f"experiment={experiment}", "algorithm.lr=0.5"]).algorithm.lr == 0.5
+
+
+def test_the_papers_preset() -> None:
+    fashion, cifar = (load([f"experiment=paper/{name}_heterogeneous"]) for name in ("fashion_mnist", "cifar10"))
+    assert (fashion.rounds, cifar.rounds) == (2120, 3520)
+    for c in (fashion, cifar):
+        assert (c.federation.num_clients, c.federation.clients_per_round, c.local.steps) == (16, 8, 5)
+        assert (c.local.batch_size, c.algorithm.alpha, c.algorithm.lmo.steps) == (32, 0.1, 5)
+    assert (fashion.model["group_norm"], fashion.model["padding"]) == (True, 0)
+    assert cifar.dataset.augment == "crop_flip"
 
 
 REFUSED = {
