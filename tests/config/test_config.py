@@ -46,17 +46,15 @@ TUNED = {  # appendix of the paper: (step size, step size of momentum SGD), the 
         "fedmuon": (0.001, 0.01),
     },
 }
-TUNED |= dict.fromkeys(
-    [("cifar10", 0.1), ("cifar10", 10.0)],
-    {
-        "fedavg": (0.1, None),
-        "fedavg_adam": (0.001, None),
-        "scaffold": (0.1, None),
-        "scaffold_adam": (0.001, None),
-        "localmuon": (0.001, 0.01),
-        "fedmuon": (0.001, 0.01),
-    },
-)
+CIFAR10 = {
+    "fedavg": (0.1, None),
+    "fedavg_adam": (0.001, None),
+    "scaffold": (0.1, None),
+    "scaffold_adam": (0.001, None),
+    "localmuon": (0.001, 0.01),
+    "fedmuon": (0.001, 0.01),
+}
+TUNED |= {("cifar10", beta): CIFAR10 for beta in (0.1, 10.0)}
 EXPERIMENTS = [
     (f"{folder}{dataset}_{'heterogeneous' if beta < 1 else 'homogeneous'}", dataset, beta)
     for dataset, beta in TUNED
