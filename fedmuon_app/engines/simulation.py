@@ -1,6 +1,7 @@
 """Flower's Ray engine: submit the run with its whole configuration, follow its folder, end as it ended."""
 
 import json
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -101,16 +102,22 @@ def follow(link: SuperLink, run_id: str, folder: Path, progress: Progress, done:
 
 
 class Tail:
-    """The new whole lines of a file that somebody else writes, and that may not be there yet."""
+    """The new whole lines of a file that somebody else writes, or replaces, and that may not be there yet."""
 
     def __init__(self, file: Path) -> None:
-        self._file, self._read = file, 0
+        """What is in the file by now is not new."""
+        self._file, self._read, self._inode = file, 0, 0
+        if file.exists():
+            self._read, self._inode = file.stat().st_size, file.stat().st_ino
 
     def lines(self) -> list[str]:
-        """Those that came since the last call."""
+        """Those that came since the last call; all of a file that has replaced the last one."""
         if not self._file.exists():
             return []
         with self._file.open("rb") as stream:
+            inode = os.fstat(stream.fileno()).st_ino
+            if inode != self._inode:
+                self._read, self._inode = 0, inode
             stream.seek(self._read)
             whole, _, _ = stream.read().rpartition(b"\n")
         if not whole:
