@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from fedmuon_app.algorithms.methods import METHODS
 from fedmuon_app.config import load
 from fedmuon_app.engines import in_process
 from fedmuon_app.engines.flwr import FlowerError
@@ -62,16 +63,8 @@ def same_X_and_cohorts_as_one_process(run: Path, overrides: list[str], rounds: i
 
 # fedmuon and scaffold have their comparison in the tests of the command and of `flwr run` below; what differs between
 # methods on Flower's wire is tested without its processes too (tests/flower)
-@pytest.mark.parametrize(
-    "algorithm",
-    [
-        "muloco",
-        *(
-            pytest.param(name, marks=pytest.mark.long)
-            for name in ("fedavg", "fedavg_adam", "localmuon", "scaffold_adam")
-        ),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("algorithm", sorted(set(METHODS) - {"fedmuon", "scaffold"}))
 def test_it_gives_the_X_and_the_cohorts_of_one_process(
     algorithm: str, flower: tuple[SuperLink, Path], tmp_path: Path
 ) -> None:
