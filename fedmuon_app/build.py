@@ -15,14 +15,15 @@ from fedmuon_app.algorithms.layout import NamedTensors
 from fedmuon_app.algorithms.methods import METHODS, Control, Method
 from fedmuon_app.algorithms.server import Server, initial_server
 from fedmuon_app.algorithms.steps import Hyper
-from fedmuon_app.config import Config, build_module, dump
+from fedmuon_app.config import Config, build_module, dump, loads, refuse_another
 from fedmuon_app.data import sources
 from fedmuon_app.data.examples import ImageData
 from fedmuon_app.data.partition import Deal, partition
 from fedmuon_app.errors import InputError
+from fedmuon_app.federation.checkpoint import CHECKPOINT, config_of
 from fedmuon_app.federation.clients import Clients
 from fedmuon_app.federation.loop import Plan
-from fedmuon_app.federation.runlog import Keeping
+from fedmuon_app.federation.runlog import Keeping, finished
 from fedmuon_app.problem import Problem, Scaling
 
 
@@ -163,6 +164,19 @@ def pick_device(name: str) -> torch.device:
 def keeping(c: Config) -> Keeping:
     """Its checkpoints, and whether to go on from one."""
     return Keeping(dump(c), c.checkpoint.every, c.resume is not None)
+
+
+def refuse_another_run(c: Config, folder: Path) -> None:
+    """What is to be resumed in ``folder`` must be the run that ``c`` describes.
+
+    Raises:
+        InputError: it is another one, or its checkpoint is damaged.
+    """
+    result = finished(folder)
+    if result is not None:
+        refuse_another(str(folder), result["config"], c)
+    elif (folder / CHECKPOINT).exists():
+        refuse_another(str(folder), asdict(loads(config_of(folder))), c)
 
 
 def header(c: Config) -> Mapping[str, Any]:

@@ -6,7 +6,6 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +17,8 @@ from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 
-from fedmuon_app.config import Config, conf_dir, load, loads, refuse_another, register, resumed, typed
+from fedmuon_app.build import refuse_another_run
+from fedmuon_app.config import Config, conf_dir, load, register, resumed, typed
 from fedmuon_app.engines import ENGINES
 from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation.checkpoint import CHECKPOINT, config_of
@@ -64,6 +64,8 @@ def run(node: Any) -> None:
         config.run_dir = str(folder)
         if config.engine.workers is None and many and hydra_config.runtime.choices["hydra/launcher"] != "basic":
             config.engine.workers = 0  # the runs of a sweep have a core each
+        if config.resume is not None:
+            refuse_another_run(config, folder)
         if config.resume is None or not complete(config, folder):
             train(config, folder)
         print(f"results: {folder}")
@@ -94,18 +96,9 @@ def train(config: Config, folder: Path) -> None:
 
 
 def complete(config: Config, folder: Path) -> bool:
-    """Whether the run to resume needs no more rounds.
-
-    Raises:
-        InputError: the folder holds another run.
-    """
+    """Whether the run to resume needs no more rounds."""
     result = finished(folder)
-    if result is not None:
-        refuse_another(str(folder), result["config"], config)
-        return int(result["rounds"]) >= config.rounds
-    if (folder / CHECKPOINT).exists():
-        refuse_another(str(folder), asdict(loads(config_of(folder))), config)
-    return False
+    return result is not None and int(result["rounds"]) >= config.rounds
 
 
 def runs(overrides: list[str], multirun: bool) -> Iterator[list[str]]:

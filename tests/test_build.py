@@ -3,8 +3,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedmuon_app.build import build, build_hyper, build_method, pick_device
+from fedmuon_app.build import build, build_hyper, build_method, pick_device, refuse_another_run
 from fedmuon_app.config import load
+from fedmuon_app.engines import in_process
 from fedmuon_app.errors import InputError
 
 
@@ -55,3 +56,14 @@ def test_every_client_has_its_share() -> None:
     job = build(load(["federation.num_clients=5", "federation.clients_per_round=2", "partition=iid"]))
     assert sum(job.sizes().values()) == len(job.clients.examples)
     assert max(job.sizes().values()) - min(job.sizes().values()) <= 1
+
+
+def test_another_run_is_not_resumed(tmp_path: Path) -> None:
+    words = ["rounds=2", "local.steps=1", "local.batch_size=8", "engine.workers=0"]
+    refuse_another_run(load(words), tmp_path)  # nothing there
+    in_process.run(load(words), tmp_path)
+    for _ in range(2):  # by its result, and by its checkpoint alone
+        refuse_another_run(load([*words, "rounds=9", "engine=simulation"]), tmp_path)
+        with pytest.raises(InputError, match=r"seed = 1: the run to resume in .* has 0"):
+            refuse_another_run(load([*words, "seed=1"]), tmp_path)
+        (tmp_path / "result.json").unlink(missing_ok=True)

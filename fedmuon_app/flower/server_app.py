@@ -7,7 +7,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.superlink.grid.inmemory_grid import InMemoryGrid
 
-from fedmuon_app.build import build, header, keeping
+from fedmuon_app.build import build, header, keeping, refuse_another_run
 from fedmuon_app.config import Config, dump
 from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation.checkpoint import CLIENTS
@@ -28,6 +28,8 @@ def main(grid: Grid, context: Context) -> None:
     folder = Path(str(config.run_dir))
     _start_log(folder, config)
     try:
+        if config.resume is not None:
+            refuse_another_run(config, folder)  # only here is the folder to be seen
         job = build(config)
         runlog = RunLog(folder, header(config), _say, keeping(config))
         strategy = FedMuonStrategy(job, runlog, config)
