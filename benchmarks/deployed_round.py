@@ -14,10 +14,9 @@ import statistics
 import tempfile
 from pathlib import Path
 
-import tomli_w
-
-from fedmuon_app.config import dump, load
+from fedmuon_app.config import load
 from fedmuon_app.engines.deployment import follow
+from fedmuon_app.engines.flwr import run_config
 from fedmuon_app.engines.progress import Progress
 from fedmuon_app.engines.superlink import stage_app
 from tests.deployment.cluster import Cluster, cluster
@@ -55,9 +54,7 @@ def seconds(c: Cluster, name: str, rounds: int, before: bool) -> list[float]:
         (app / "pyproject.toml").write_text(project.replace("fedmuon_app.flower.client_app:app", "before_client:app"))
     size = f"federation.num_clients={c.count}", f"federation.clients_per_round={c.count}"
     words = [*size, f"rounds={rounds}", "evaluation.every=1", "local.steps=1", f"run_dir={run}", "engine=deployment"]
-    config = c.folder / name / "config.toml"
-    config.write_text(tomli_w.dumps({"resolved": dump(load(words))}))
-    log = c.flwr.log(c.flwr.submit(app, config))
+    log = c.flwr.log(c.flwr.submit(app, run_config(app.parent, load(words))))
     with Progress(rounds, name) as progress:
         if error := follow(log, progress):
             raise RuntimeError(error)

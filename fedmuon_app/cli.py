@@ -58,14 +58,14 @@ def run(node: Any) -> None:
     many, config = hydra_config.mode == RunMode.MULTIRUN, typed(node)
     folder = Path(config.run_dir or hydra_config.runtime.output_dir).absolute()
     try:
-        if config.resume not in (None, "auto"):
+        if config.resume == "auto":
+            refuse_another_run(config, folder)
+        elif config.resume is not None:
             folder = Path(str(config.resume)).absolute()
             config = resumed(str(folder), config_of(folder), hydra_config.overrides.task)
         config.run_dir = str(folder)
         if config.engine.workers is None and many and hydra_config.runtime.choices["hydra/launcher"] != "basic":
             config.engine.workers = 0  # the runs of a sweep have a core each
-        if config.resume is not None:
-            refuse_another_run(config, folder)
         if config.resume is None or not complete(config, folder):
             train(config, folder)
         print(f"results: {folder}")

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from fedmuon_app.engines.flwr import QUIET
-from tests.deployment.cluster import BIN, free_port, wait_for
+from fedmuon_app.engines.superlink import free_port
+from tests.deployment.cluster import BIN, wait_for
 
 DOCKER = Path(__file__).parents[1] / "docker"
 SERVICES: dict[str, Any] = yaml.safe_load((DOCKER / "services.yaml").read_text())["services"]

@@ -5,11 +5,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-import tomli_w
-
-from fedmuon_app.config import Config, dump
+from fedmuon_app.config import Config
 from fedmuon_app.config.schema import Engine
-from fedmuon_app.engines.flwr import FlowerError, Flwr
+from fedmuon_app.engines.flwr import FlowerError, Flwr, run_config
 from fedmuon_app.engines.progress import Progress
 from fedmuon_app.engines.superlink import stage_app
 from fedmuon_app.errors import InputError
@@ -30,9 +28,7 @@ def run(c: Config, folder: Path) -> None:
     certificate = certificate_of(c.engine)
     with tempfile.TemporaryDirectory(prefix="fedmuon-") as home, Progress(c.rounds, folder.name) as progress:
         flwr = Flwr(Path(home), str(c.engine.superlink), certificate)
-        config = Path(home) / "run_config.toml"
-        config.write_text(tomli_w.dumps({"resolved": dump(c)}))
-        run_id = flwr.submit(stage_app(Path(home) / "app"), config)
+        run_id = flwr.submit(stage_app(Path(home) / "app"), run_config(Path(home), c))
         progress.say(f"run {run_id} on {c.engine.superlink}; its folder there: {folder}")
         log = flwr.log(run_id)
         try:

@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
+from fedmuon_app.config import Config, dump
 from fedmuon_app.errors import RunError
 
 QUIET = {
@@ -16,6 +19,13 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
+
+
+def run_config(folder: Path, c: Config) -> Path:
+    """The file by which ``flwr run`` takes a whole configuration, in ``folder``."""
+    file = folder / "run_config.toml"
+    file.write_text(tomli_w.dumps({"resolved": dump(c)}))
+    return file
 
 
 class FlowerError(RunError):

@@ -6,11 +6,9 @@ import tempfile
 import time
 from pathlib import Path
 
-import tomli_w
-
 from fedmuon_app.build import build, keeping, pick_device
-from fedmuon_app.config import Config, dump
-from fedmuon_app.engines.flwr import FlowerError
+from fedmuon_app.config import Config
+from fedmuon_app.engines.flwr import FlowerError, run_config
 from fedmuon_app.engines.progress import Progress
 from fedmuon_app.engines.superlink import SuperLink, stage_app, superlink
 from fedmuon_app.errors import InputError
@@ -50,9 +48,8 @@ def run(c: Config, folder: Path) -> None:
 
 def submit(link: SuperLink, c: Config, app: Path) -> str:
     """Hand the whole configuration to Flower; the run's id. Results go to ``run_dir``."""
-    config = app.parent / "run_config.toml"
-    config.write_text(tomli_w.dumps({"resolved": dump(c)}))
-    return link.submit(app, config, nodes(c.federation.num_clients, c.engine.cpus_per_client, c.engine.gpus_per_client))
+    federation = nodes(c.federation.num_clients, c.engine.cpus_per_client, c.engine.gpus_per_client)
+    return link.submit(app, run_config(app.parent, c), federation)
 
 
 def nodes(count: int, cpus: int, gpus: float) -> str:

@@ -32,7 +32,7 @@ class SuperLink(Flwr):
         Raises:
             FlowerError: it did not come up.
         """
-        port = _free_port()
+        port = free_port()
         super().__init__(home, f"127.0.0.1:{port}", None)
         self.env = HUGE_PAGES | self.env
         with log.open("ab") as out:
@@ -45,7 +45,7 @@ class SuperLink(Flwr):
                 start_new_session=True,  # Ctrl-C reaches us first, and we end it in order
             )
         deadline = time.monotonic() + STARTUP
-        while not _listens(port):
+        while not listens(port):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.stop()
                 raise FlowerError(f"Flower's SuperLink did not start; see {log}")
@@ -102,14 +102,16 @@ def stage_app(folder: Path) -> Path:
     return folder
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     return port
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
+    """Whether somebody listens on this port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.settimeout(0.2)
         return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -4,7 +4,6 @@ One safetensors file of X, C and U. Its metadata hold the rest as JSON: the roun
 were counted, and what the run's log knows. Clients keep their own states.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from safetensors.torch import save
 from fedmuon_app.algorithms.client import ClientState
 from fedmuon_app.algorithms.server import Server
 from fedmuon_app.errors import InputError
-from fedmuon_app.federation.states import MappedStates, write_whole
+from fedmuon_app.federation.states import MappedStates, digest, write_whole
 from fedmuon_app.federation.turns import Cohort, Counted, Turn
 
 CHECKPOINT, CLIENTS = "checkpoint.safetensors", "clients"
@@ -69,7 +68,7 @@ def write(folder: Path, standing: Standing, log: Mapping[str, Any], config: str)
         "counted": {str(i): list(turn) for i, turn in sorted(standing.counted.items())},
         "log": log,
         "config": config,
-        "sha256": _digest(tensors),
+        "sha256": digest(tensors.values()),
     }
     write_whole(folder / CHECKPOINT, save(tensors, {"about": json.dumps(about)}))
     return replace(standing, saved=standing.counted)
@@ -87,7 +86,7 @@ def read(folder: Path, device: torch.device) -> tuple[Standing, dict[str, Any]]:
             tensors = {name: stored.get_tensor(name) for name in "XCU"}
     except (SafetensorError, OSError) as error:
         raise _damaged(folder, error) from error
-    if _digest(tensors) != about["sha256"]:
+    if digest(tensors.values()) != about["sha256"]:
         raise _damaged(folder, "its checksum is wrong")
     counted = {int(i): Turn(*turn) for i, turn in about["counted"].items()}
     server = Server(**{name: x.to(device) for name, x in tensors.items()})
@@ -131,7 +130,3 @@ def _about(folder: Path) -> dict[str, Any]:
 
 def _damaged(folder: Path, why: object) -> InputError:
     return InputError(f"resume = {folder}: its {CHECKPOINT} is damaged ({why})")
-
-
-def _digest(tensors: Mapping[str, torch.Tensor]) -> str:
-    return hashlib.sha256(b"".join(tensors[name].numpy().tobytes() for name in "XCU")).hexdigest()

@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -164,7 +164,9 @@ class FileStates:
         whose = {key: said.get(key) for key in ("experiment", "client", "turn")}
         if whose != self._label(client, turn):
             raise StateError(f"{file} holds another state: {whose}")
-        if {key: x.shape for key, x in tensors.items()} != self._sizes or said.get("sha256") != _digest(tensors):
+        if {key: x.shape for key, x in tensors.items()} != self._sizes or said.get("sha256") != digest(
+            _by_name(tensors)
+        ):
             raise StateError(f"the state of client {client} is damaged: {file}")
         tensors = {key: x.to(self._device) for key, x in tensors.items()}
         C = tensors.get("C", tensors["M"])
@@ -178,7 +180,7 @@ class FileStates:
         """See :class:`ClientStates`."""
         file = self._file(client, turn)
         tensors = {name: x.cpu().contiguous() for name, x in zip("MvC", _stored(state), strict=False)}
-        counts = {"t": str(state.t), "steps": str(state.steps), "sha256": _digest(tensors)}
+        counts = {"t": str(state.t), "steps": str(state.steps), "sha256": digest(_by_name(tensors))}
         try:
             self._make(file.parent)
             write_whole(file, save(tensors, self._label(client, turn) | counts))
@@ -269,8 +271,13 @@ def _turn(file: Path) -> Turn:
     return Turn(int(life), int(round_))
 
 
-def _digest(tensors: dict[str, torch.Tensor]) -> str:
-    digest = hashlib.sha256()
-    for _, x in sorted(tensors.items()):
-        digest.update(x.numpy().data)
-    return digest.hexdigest()
+def digest(tensors: Iterable[torch.Tensor]) -> str:
+    """SHA-256 of the bytes of CPU tensors, one after the other."""
+    sha256 = hashlib.sha256()
+    for x in tensors:
+        sha256.update(x.numpy().data)
+    return sha256.hexdigest()
+
+
+def _by_name(tensors: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+    return [x for _, x in sorted(tensors.items())]

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ import psutil
 
 from fedmuon_app.certs import issue
 from fedmuon_app.engines.flwr import Flwr
+from fedmuon_app.engines.superlink import free_port, listens
 
 BIN = Path(sys.executable).parent
 
@@ -125,14 +125,3 @@ def wait_for(condition: Callable[[], object], seconds: float) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.1)
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -9,8 +9,8 @@ import psutil
 import pytest
 
 from fedmuon_app.engines.flwr import QUIET
-from fedmuon_app.engines.superlink import stage_app
-from tests.deployment.cluster import BIN, free_port, listens, wait_for
+from fedmuon_app.engines.superlink import free_port, listens, stage_app
+from tests.deployment.cluster import BIN, wait_for
 from tests.deployment.invariant import same_X_as_one_process
 
 PAGE = Path(__file__).parents[2] / "docs" / "deployment.md"

@@ -1,25 +1,27 @@
 """C = (1/n) Σ C_i, whatever is lost on the way: replies, answers that are refused, the server itself."""
 
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from flwr.app import Error, Message
 
-from fedmuon_app.build import build, keeping
+from fedmuon_app.build import build
 from fedmuon_app.config import Config
 from fedmuon_app.federation import checkpoint
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.federation.states import FileStates
-from fedmuon_app.flower.records import to_record
-from fedmuon_app.flower.strategy import FedMuonStrategy
 from tests.deployment.invariant import bend
-from tests.flower.fake_grid import FakeGrid, Tamper
-from tests.flower.test_strategy import config, grid_of, replace_array
+from tests.flower.fake_grid import Tamper
+from tests.flower.test_strategy import config, grid_of, replace_array, train
 
 CPU = torch.device("cpu")
 LONG = ["rounds=25", "evaluation.every=25", "local.steps=1", "checkpoint.every=4", "federation.clients_per_round=3"]
+
+
+serve = partial(train, timeout=0.1)
 
 
 class Crash(BaseException):
@@ -29,12 +31,6 @@ class Crash(BaseException):
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-
-def serve(c: Config, grid: FakeGrid, folder: Path) -> FedMuonStrategy:
-    strategy = FedMuonStrategy(build(c), RunLog(folder, {}, keeping=keeping(c)), c)
-    strategy.start(grid, to_record(strategy.job.server.X), c.rounds, timeout=0.1)
-    return strategy
 
 
 def difference(c: Config, folder: Path, state: Path) -> float:
