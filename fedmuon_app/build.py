@@ -25,6 +25,7 @@ from fedmuon_app.federation.clients import Clients
 from fedmuon_app.federation.loop import Plan
 from fedmuon_app.federation.runlog import Keeping, finished
 from fedmuon_app.problem import Problem, Scaling
+from fedmuon_app.seeds import rng
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,22 @@ def build_hyper(c: Config) -> Hyper:
 
 
 def load_data(c: Config) -> ImageData:
-    """The data set that ``dataset`` names."""
+    """The data set that ``dataset`` names; with ``dataset.validation``, a part of its training set as the test.
+
+    Raises:
+        InputError: the data is not there, or nothing is left to train or to validate on.
+    """
+    data = load_source(c)
+    if not c.dataset.validation:
+        return data
+    train, validation = data.train.split(c.dataset.validation, rng(c.seed, "validation"))
+    if not len(train) or not len(validation):
+        raise InputError(f"dataset.validation = {c.dataset.validation}: of {len(data.train)} examples none is left")
+    return replace(data, train=train, test=validation)
+
+
+def load_source(c: Config) -> ImageData:
+    """The data set as it comes."""
     path = Path(c.dataset.path).expanduser() if c.dataset.path else None
     if path is not None and not path.is_dir():
         raise InputError(f"dataset.path = {path} is not there: name a folder that holds the data, or leave the key out")

@@ -5,6 +5,7 @@ import torch
 
 from fedmuon_app.build import build, build_hyper, build_method, pick_device, refuse_another_run
 from fedmuon_app.config import load
+from fedmuon_app.data.examples import Examples
 from fedmuon_app.engines import in_process
 from fedmuon_app.errors import InputError
 
@@ -50,6 +51,26 @@ def test_any_torch_module_trains_by_its_name() -> None:
         build(load(["model=custom", "model._target_=no.such.Thing"]))
     with pytest.raises(InputError, match="unexpected keyword argument 'depth'"):
         build(load(["+model.depth=3"]))
+
+
+def test_a_validation_set_is_taken_from_the_training_images_and_replaces_the_test() -> None:
+    whole, tuned = (build(load(["partition=iid", f"dataset.validation={share}"])) for share in (0, 0.1))
+    train, test = tuned.clients.examples, tuned.data.test
+    assert len(test) == round(0.1 * len(whole.clients.examples))
+    assert len(train) + len(test) == len(whole.clients.examples) == sum(tuned.sizes().values()) + len(test)
+
+    def seen(*parts: Examples) -> list[bytes]:
+        return sorted(
+            image.numpy().tobytes() + bytes([int(y)])
+            for e in parts
+            for image, y in zip(e.images, e.labels, strict=True)
+        )
+
+    assert seen(train, test) == seen(whole.clients.examples)
+    again, other = (build(load(["dataset.validation=0.1", f"seed={seed}"])).data.test for seed in (0, 1))
+    assert seen(again) == seen(test) != seen(other)
+    with pytest.raises(InputError, match=r"dataset\.validation = 1e-06: of 1438 examples none is left"):
+        build(load(["dataset.validation=1e-6"]))
 
 
 def test_every_client_has_its_share() -> None:

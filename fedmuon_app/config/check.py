@@ -68,6 +68,7 @@ def check(c: Config) -> None:
         ("algorithm.lmo.coefficients", a.lmo.coefficients, len(a.lmo.coefficients) == 3, "must be three numbers"),
         _one_of("algorithm.lmo.scale", a.lmo.scale, SCALES),
         _one_of("dataset", c.dataset.name, DATASETS),
+        ("dataset.validation", c.dataset.validation, 0 <= c.dataset.validation < 1, "must lie in [0, 1)"),
         _one_of("dataset.augment", c.dataset.augment, AUGMENTATIONS),
         ("dataset.size", c.dataset.size, c.dataset.size >= 1, unit),
         ("dataset.channels", c.dataset.channels, c.dataset.channels in (1, 3), "must be 1 or 3"),

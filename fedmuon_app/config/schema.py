@@ -44,6 +44,7 @@ class Dataset:
 
     name: str = MISSING
     path: str | None = MISSING
+    validation: float = MISSING
     augment: str = MISSING
     classes: list[str] | None = MISSING
     size: int = MISSING

@@ -32,6 +32,12 @@ class Examples:
         index = torch.from_numpy(indices).to(self.labels.device)
         return Examples(self.images[index], self.labels[index])
 
+    def split(self, share: float, rng: np.random.Generator) -> tuple["Examples", "Examples"]:
+        """All but a ``share`` of the examples, and that share: drawn by ``rng``, each in the order they had."""
+        order = rng.permutation(len(self))
+        cut = round(share * len(self))
+        return self.at(np.sort(order[cut:])), self.at(np.sort(order[:cut]))
+
     def to(self, device: torch.device) -> "Examples":
         """The same on another device."""
         return Examples(self.images.to(device), self.labels.to(device))

@@ -148,9 +148,7 @@ def image_folder(path: Path | None, size: int, channels: int, classes: Sequence[
     else:
         names = classes or sorted(entry.name for entry in path.iterdir() if entry.is_dir())
         whole = read_folder(path, size, channels, names)
-        order = rng(seed, "hold out").permutation(len(whole))
-        cut = round(HOLD_OUT * len(whole))
-        test, train = whole.at(np.sort(order[:cut])), whole.at(np.sort(order[cut:]))
+        train, test = whole.split(HOLD_OUT, rng(seed, "hold out"))
     return ImageData(train, test, names, *folder_scale(channels))
 
 
