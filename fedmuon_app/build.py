@@ -22,8 +22,10 @@ from fedmuon_app.data.partition import Deal, partition
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.checkpoint import CHECKPOINT, config_of
 from fedmuon_app.federation.clients import Clients
+from fedmuon_app.federation.diagnostics import Diagnostics
 from fedmuon_app.federation.loop import Plan
 from fedmuon_app.federation.runlog import Keeping, finished
+from fedmuon_app.federation.states import ClientStates
 from fedmuon_app.problem import Problem, Scaling
 from fedmuon_app.seeds import rng
 
@@ -44,6 +46,16 @@ class Job:
     def model(self, X: Tensor) -> NamedTensors:
         """X as the model's parameters."""
         return self.clients.problem.layout.views(X)
+
+    def diagnostics(self, examples: int | None, states: ClientStates | None) -> Diagnostics | None:
+        """What ``evaluation.diagnostics`` = examples asks for.
+
+        Args:
+            examples: of each client; None: nothing is asked for.
+            states: as :class:`Diagnostics` has them.
+        """
+        ids = [i for i, m in self.sizes().items() if m]
+        return None if examples is None else Diagnostics(self.clients, ids, examples, states)
 
     def sizes(self) -> dict[int, int]:
         """Number of examples by client id."""
@@ -195,8 +207,8 @@ def refuse_another_run(c: Config, folder: Path) -> None:
         refuse_another(str(folder), asdict(loads(config_of(folder))), c)
 
 
-def header(c: Config) -> Mapping[str, Any]:
-    """What result.json says of the configuration."""
+def header(c: Config, job: Job) -> Mapping[str, Any]:
+    """What result.json begins with: the configuration, and how many examples all clients have together."""
     return {
         "algorithm": c.algorithm.name,
         "dataset": c.dataset.name,
@@ -204,5 +216,6 @@ def header(c: Config) -> Mapping[str, Any]:
         "beta": c.partition.beta if c.partition.name == "dirichlet" else None,
         "seed": c.seed,
         "engine": c.engine.name,
+        "train_examples": len(job.clients.examples),
         "config": asdict(c),
     }

@@ -91,6 +91,15 @@ class Problem:
             g = torch.autograd.grad(loss, list(self._parameters.values()))
         return loss.detach(), self.layout.flat(dict(zip(self._parameters, g, strict=True)))
 
+    def mean_gradient(self, X: Tensor, examples: Examples, batch_size: int = TEST_BATCH) -> Tensor:
+        """The gradient of the mean cross-entropy of all ``examples``, not augmented, in evaluation mode."""
+        self.model.eval()
+        total = torch.zeros_like(X)
+        for part in parts_of(len(examples), batch_size):
+            batch = Examples(examples.images[part].to(self.device), examples.labels[part].to(self.device))
+            total.add_(self.gradient(X, batch)[1], alpha=len(batch) / len(examples))
+        return total
+
     def weighted_gradient(self, X: Tensor, batch: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """The same, as a function that torch.func.vmap can batch over clients.
 

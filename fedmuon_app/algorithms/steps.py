@@ -78,18 +78,19 @@ def muon(G: Tensor, shapes: Sequence[torch.Size], moments: Moments | None, hp: H
     """
     parts = torch.split(G, [shape.numel() for shape in shapes])
     matrices = [part.view(shape[0], -1) for part, shape in zip(parts, shapes, strict=True)]
-    D: list[Tensor] = [G] * len(shapes)
+    D, lmo = [G] * len(shapes), lmo_of(hp)
     for d1, d2 in dict.fromkeys((A.shape[0], A.shape[1]) for A in matrices):
         same = [i for i, A in enumerate(matrices) if A.shape == (d1, d2)]
-        stack = _lmo(torch.stack([matrices[i] for i in same]), hp) * SCALES[hp.scale](d1, d2)
+        stack = lmo(torch.stack([matrices[i] for i in same])) * SCALES[hp.scale](d1, d2)
         for i, step in zip(same, stack.unbind(), strict=True):
             D[i] = step.reshape(-1)
     return torch.cat(D) if D else G
 
 
-def _lmo(G: Tensor, hp: Hyper) -> Tensor:
+def lmo_of(hp: Hyper) -> Callable[[Tensor], Tensor]:
+    """The oracle that ``hp`` describes, for float[..., d1, d2]."""
     if hp.norm != "spectral":
-        return {"euclidean": lmo_euclidean, "max": lmo_max}[hp.norm](G)
+        return {"euclidean": lmo_euclidean, "max": lmo_max}[hp.norm]
     if hp.bfloat16:
-        return lmo_spectral(normalised(G).bfloat16(), hp.T, hp.coefficients).to(G.dtype)
-    return lmo_spectral(G, hp.T, hp.coefficients)
+        return lambda G: lmo_spectral(normalised(G).bfloat16(), hp.T, hp.coefficients).to(G.dtype)
+    return lambda G: lmo_spectral(G, hp.T, hp.coefficients)

@@ -29,7 +29,7 @@ def check(c: Config) -> None:
 
     f, e = c.federation, c.engine
     n, S, memory = f.num_clients, f.clients_per_round, e.stack_memory
-    every, bound = c.checkpoint.every, f.norm_bound
+    every, bound, examples = c.checkpoint.every, f.norm_bound, c.evaluation.diagnostics
     rules: list[tuple[str, object, bool, str]] = [
         ("rounds", c.rounds, c.rounds >= 1, unit),
         ("seed", c.seed, c.seed >= 0, "must not be negative"),
@@ -50,6 +50,8 @@ def check(c: Config) -> None:
         ("local.steps", c.local.steps, c.local.steps >= 1, unit),
         ("local.batch_size", c.local.batch_size, c.local.batch_size >= 1, unit),
         ("evaluation.every", c.evaluation.every, c.evaluation.every >= 1, unit),
+        ("evaluation.diagnostics", examples, examples is None or examples >= 1, unit + ", or null"),
+        _one_of("tracker", c.tracker, ("none", "tensorboard")),
         ("checkpoint.every", every, every is None or every >= 1, unit + ", or null"),
         _one_of("algorithm", a.name, METHODS),
         ("algorithm.lr", a.lr, above_0(a.lr), positive),

@@ -84,9 +84,10 @@ class Local:
 
 @dataclass
 class Evaluation:
-    """How often X is tested."""
+    """How often X is tested, and what else is measured then."""
 
     every: int = MISSING
+    diagnostics: int | None = MISSING
 
 
 @dataclass
@@ -121,6 +122,7 @@ class Config:
     device: str = MISSING
     compute: str = MISSING
     run_dir: str | None = MISSING
+    tracker: str = MISSING
     resume: str | None = MISSING
     algorithm: Algorithm = field(default_factory=Algorithm)
     dataset: Dataset = field(default_factory=Dataset)

@@ -19,6 +19,7 @@ from fedmuon_app.federation.replies import Failure, Replies
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.federation.stack import answer_stacked, largest_stack
 from fedmuon_app.federation.states import ClientStates, StateError, unnamed_states
+from fedmuon_app.federation.tracker import tracked
 from fedmuon_app.federation.turns import Cohort, Turn
 
 
@@ -34,7 +35,7 @@ def run(c: Config, folder: Path) -> None:
     ids, clients = with_data(job.sizes(), job.plan.clients_per_round), job.clients
     workers = number_of_workers(c, clients.problem.device.type)
     progress = Progress(c.rounds, folder.name, rounds_in(folder) if c.resume else 0)
-    runlog = RunLog(folder, header(c), progress, keeping(c))
+    runlog = RunLog(folder, header(c, job), tracked(c.tracker, folder, progress), keeping(c))
     rows = len(clients.parts), clients.initial_state(), clients.problem.device
     states = states_beside(folder, *rows) if c.checkpoint.every else unnamed_states(*rows)
     train: TrainClients
@@ -47,7 +48,8 @@ def run(c: Config, folder: Path) -> None:
             train = stacked(job, states, c.engine.stack_memory) if c.engine.stacked else one_by_one(job, states)
             evaluate = job.evaluate
         stack.enter_context(progress)
-        server = run_rounds(job.plan, ids, job.server, train, evaluate, runlog)
+        diagnose = job.diagnostics(c.evaluation.diagnostics, states)
+        server = run_rounds(job.plan, ids, job.server, train, evaluate, runlog, diagnose=diagnose)
         runlog.finish(job.model(server.X))
 
 

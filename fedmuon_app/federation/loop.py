@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -25,6 +25,9 @@ TrainClients = Callable[[Turn, Cohort, Tensor, Tensor], Replies]
 
 Evaluate = Callable[[Tensor], tuple[float, float]]
 """X ↦ test accuracy and test loss."""
+
+Diagnose = Callable[[Server, Standing, Mapping[int, Update]], Mapping[str, float | None]]
+"""(the server before an evaluated round, the standing after it, its good replies) ↦ what else is to be logged."""
 
 
 class NoGoodReplyError(RunError):
@@ -72,6 +75,7 @@ def run_rounds(
     evaluate: Evaluate,
     runlog: RunLog,
     present: Callable[[], Sequence[int]] | None = None,
+    diagnose: Diagnose | None = None,
 ) -> Server:
     """Train until round plan.rounds is over, from the start or from the checkpoint that the log goes on from.
 
@@ -85,6 +89,7 @@ def run_rounds(
         evaluate: the test.
         runlog: takes every evaluation.
         present: asked before each round: those of the clients that can be called; None: all.
+        diagnose: asked after each evaluation; None: nothing more is logged.
 
     Returns:
         The server after the last round.
@@ -112,8 +117,12 @@ def run_rounds(
                 raise NoGoodReplyError(f"no good reply in {PATIENCE} rounds in a row: {'; '.join(sorted(said))}")
             if good:
                 server = server_step(server, list(good.values()), n, plan.outer_lr, plan.outer_momentum)
-            runlog.round(r, sampled, _evaluation(plan, r, server.X, good, evaluate))
-            standing = standing.after(r, server, list(good))
+            before, after = standing.server, standing.after(r, server, list(good))
+            evaluation = _evaluation(plan, r, server.X, good, evaluate)
+            if evaluation and diagnose:
+                evaluation = replace(evaluation, diagnostics=diagnose(before, after, good))
+            runlog.round(r, sampled, evaluation)
+            standing = after
             if runlog.due(standing, last=r == plan.rounds):
                 standing, kept = runlog.checkpoint(standing), r
     except BaseException:

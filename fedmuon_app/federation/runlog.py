@@ -2,13 +2,11 @@
 
 import fcntl
 import json
-import platform
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from importlib import metadata
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,20 +18,24 @@ from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation import checkpoint
 from fedmuon_app.federation.checkpoint import Standing
 from fedmuon_app.federation.states import write_whole
+from fedmuon_app.federation.versions import versions
 
 METRICS, RESULT, MODEL, COHORTS, LOCK = "metrics.jsonl", "result.json", "model.safetensors", "cohorts.json", ".lock"
 REASONS, OTHERS = 10, "others"  # that are told apart for a client, and the name of the rest
-PACKAGES = ("fedmuon-app", "flwr", "flwr-datasets", "hydra-core", "numpy", "ray", "torch", "torchvision")
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """X after a round, on the test set. ``train_loss`` is the round's clients', null where nobody replied."""
+    """X after a round, on the test set. ``train_loss`` is the round's clients', null where nobody replied.
+
+    ``diagnostics`` are further numbers for the line.
+    """
 
     round: int
     test_accuracy: float
     test_loss: float
     train_loss: float | None
+    diagnostics: Mapping[str, float | None] = field(default_factory=dict)
 
 
 Watch = Callable[[int, Mapping[str, Any] | None], None]
@@ -83,6 +85,7 @@ class RunLog:
         self._lines: list[dict[str, Any]] = []
         self._settled: dict[int, dict[str, Any]] = {}  # the counts after the last two rounds
         self._started = time.monotonic()
+        self._versions = versions()  # of the code that trains: the clone may have moved on when the run ends
         self._lock = check_folder(folder, self._keeping)
         if not (folder / checkpoint.CHECKPOINT).exists():
             (folder / checkpoint.CLIENTS).unlink(missing_ok=True)  # of a run that nothing can go on from
@@ -172,7 +175,8 @@ class RunLog:
         line = None
         if evaluation is not None:
             line = asdict(evaluation)
-            line |= {"seconds": self.seconds(), "bytes_up": self._bytes_up, "bytes_down": self._bytes_down}
+            more = line.pop("diagnostics")
+            line |= {"seconds": self.seconds(), "bytes_up": self._bytes_up, "bytes_down": self._bytes_down} | more
             self._lines.append(line)
             with _writing(self.folder / METRICS):
                 print(json.dumps(line), file=self._file, flush=True)
@@ -193,7 +197,7 @@ class RunLog:
             "bytes_up": self._bytes_up,
             "bytes_down": self._bytes_down,
             "dropped": dict(sorted(self._dropped.items())),
-            "versions": versions(),
+            "versions": self._versions,
         }
         with _writing(self.folder):
             self._write_results(result, model)
@@ -245,14 +249,3 @@ def finished(folder: Path) -> dict[str, Any] | None:
     """result.json of the complete run in ``folder``; None where there is none."""
     file = folder / RESULT
     return json.loads(file.read_text()) if file.exists() else None
-
-
-def versions() -> dict[str, str]:
-    """What the numbers of a run depend on."""
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found

@@ -9,7 +9,8 @@ from flwr.app import Context
 from fedmuon_app.build import Job, build
 from fedmuon_app.config import Config, load, loads, resumed, split
 from fedmuon_app.federation.checkpoint import config_of, states_beside
-from fedmuon_app.federation.states import ClientStates, FileStates
+from fedmuon_app.federation.clients import Clients
+from fedmuon_app.federation.states import ClientStates, FileStates, MappedStates
 
 _jobs: dict[str, Job] = {}
 _states: dict[tuple[str, str], ClientStates] = {}
@@ -57,15 +58,22 @@ def states_of(config: str, experiment: str, context: Context) -> ClientStates:
     """What the node's clients keep: files of an experiment in ``state-dir``; in simulation rows of the run's file."""
     key = config, experiment
     if key not in _states:
-        c, clients = loads(config), job_of(config, context).clients
-        like, device = clients.initial_state(), clients.problem.device
-        if c.engine.name == "simulation":
-            _states[key] = states_beside(Path(str(c.run_dir)), len(clients.parts), like, device)
-        elif re.fullmatch("[0-9a-f]+", experiment):
-            _states[key] = FileStates(state_dir(context) / experiment, like, device)
-        else:
-            raise ValueError(f"experiment = {experiment}: must be a hexadecimal number")
+        clients = job_of(config, context).clients
+        states: ClientStates | None = simulated_states(loads(config), clients)
+        if states is None:
+            if not re.fullmatch("[0-9a-f]+", experiment):
+                raise ValueError(f"experiment = {experiment}: must be a hexadecimal number")
+            like, device = clients.initial_state(), clients.problem.device
+            states = FileStates(state_dir(context) / experiment, like, device)
+        _states[key] = states
     return _states[key]
+
+
+def simulated_states(c: Config, clients: Clients) -> MappedStates | None:
+    """What all clients keep, in the run's file; None for a run whose clients are on other machines."""
+    if c.engine.name != "simulation":
+        return None
+    return states_beside(Path(str(c.run_dir)), len(clients.parts), clients.initial_state(), clients.problem.device)
 
 
 def state_dir(context: Context) -> Path:

@@ -12,6 +12,7 @@ from fedmuon_app.config import Config, dump
 from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation.checkpoint import CLIENTS
 from fedmuon_app.federation.runlog import RunLog
+from fedmuon_app.federation.tracker import tracked
 from fedmuon_app.flower.records import to_record
 from fedmuon_app.flower.runs import configuration
 from fedmuon_app.flower.strategy import FedMuonStrategy
@@ -31,7 +32,7 @@ def main(grid: Grid, context: Context) -> None:
         if config.resume is not None:
             refuse_another_run(config, folder)  # only here is the folder to be seen
         job = build(config)
-        runlog = RunLog(folder, header(config), _say, keeping(config))
+        runlog = RunLog(folder, header(config, job), tracked(config.tracker, folder, _say), keeping(config))
         strategy = FedMuonStrategy(job, runlog, config)
         strategy.start(grid, to_record(job.server.X), config.rounds, config.federation.round_timeout)
         runlog.finish(job.model(strategy.server.X))

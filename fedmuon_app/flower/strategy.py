@@ -23,6 +23,7 @@ from fedmuon_app.federation.turns import Cohort, Turn
 from fedmuon_app.flower.exchange import Exchange, own_words
 from fedmuon_app.flower.nodes import Nodes
 from fedmuon_app.flower.records import call, from_record, read_answer, to_record
+from fedmuon_app.flower.runs import simulated_states
 
 log = logging.getLogger("fedmuon")
 
@@ -38,6 +39,8 @@ class FedMuonStrategy(Strategy):
     def __init__(self, job: Job, runlog: RunLog, config: Config) -> None:
         self.job, self.server = job, job.server
         self._runlog, self._rules, self._config = runlog, config.federation, dump(config)
+        examples = config.evaluation.diagnostics
+        self._diagnose = job.diagnostics(examples, simulated_states(config, job.clients) if examples else None)
         self._nodes: Nodes | None = None
         self._clients: list[int] = []  # those with data
         self._asked: dict[int, Message] = {}
@@ -85,7 +88,9 @@ class FedMuonStrategy(Strategy):
 
         plan = replace(self.job.plan, rounds=num_rounds)
         server = replace(self.server, X=from_record(initial_arrays).to(self.server.X.device))
-        self.server = run_rounds(plan, self._clients, server, train_clients, self.job.evaluate, self._runlog, present)
+        self.server = run_rounds(
+            plan, self._clients, server, train_clients, self.job.evaluate, self._runlog, present, self._diagnose
+        )
         return Result(arrays=to_record(self.server.X))
 
     def connect(self, grid: Grid, exchange: Exchange) -> Nodes:

@@ -1,58 +1,122 @@
-"""The figure of a report: test accuracy against the round."""
+"""The figures of a report: a panel for each problem, a line for each experiment."""
 
-from collections.abc import Sequence
-from pathlib import Path
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from fedmuon_app.algorithms.methods import METHODS
-from fedmuon_app.report.runs import Experiment
+from fedmuon_app.federation.diagnostics import MEASURES
+from fedmuon_app.report.runs import Experiment, Run
 
 # Okabe and Ito's colours, told apart by most colour-blind readers
-COLOURS = dict(zip(METHODS, ("#E69F00", "#F0E442", "#009E73", "#56B4E9", "#0072B2", "#D55E00", "#CC79A7"), strict=True))
-STYLES = ("-", "--", ":", "-.")
+COLOURS = dict(zip(METHODS, ("#E69F00", "#B8A800", "#009E73", "#56B4E9", "#0072B2", "#D55E00", "#CC79A7"), strict=True))
+STYLES = ("-", "--", ":", "-.")  # of a method's experiments in one panel
+
+Value = Callable[[Run, Mapping[str, float]], float | None]
+"""A coordinate of a line of metrics.jsonl; None: it is not known."""
 
 
-def save(experiments: Sequence[Experiment], folder: Path) -> list[Path]:
-    """Write accuracy.png and accuracy.svg; the same runs give the same files."""
-    figure, files = draw(experiments), [folder / "accuracy.png", folder / "accuracy.svg"]
-    with mpl.rc_context({"svg.hashsalt": "fedmuon"}):
-        figure.savefig(files[0], dpi=150)
-        figure.savefig(files[1], metadata={"Date": None})
-    return files
+@dataclass(frozen=True)
+class Kind:
+    """A figure: its file's name, what stands along its axes, and where that comes from."""
+
+    name: str
+    x_label: str
+    y_label: str
+    x: Value
+    y: str = "test_accuracy"
+    log: bool = False
 
 
-def draw(experiments: Sequence[Experiment]) -> Figure:
-    """A panel for each data set and partition, a line for each experiment: the mean over its seeds.
+def _round(run: Run, line: Mapping[str, float]) -> float:
+    return line["round"]
 
-    The band is one sample standard deviation to each side; one seed has none.
+
+ACCURACY = (
+    Kind("accuracy", "round", "test accuracy", _round),
+    Kind("accuracy_by_epoch", "epoch", "test accuracy", lambda run, line: run.epochs(line["round"])),
+    Kind(
+        "accuracy_by_bytes", "MB sent, up and down", "test accuracy",
+        lambda run, line: (line["bytes_up"] + line["bytes_down"]) / 1e6 if "bytes_up" in line else None,
+    ),
+)  # fmt: skip
+
+
+DIAGNOSTICS = tuple(Kind(key, "round", sign, _round, key, log=True) for key, sign in MEASURES.items())
+
+
+def kinds(experiments: Sequence[Experiment]) -> list[Kind]:
+    """Those that these experiments have numbers for."""
+    return [kind for kind in (*ACCURACY, *DIAGNOSTICS) if any(len(curve(e, kind)[0]) for e in experiments)]
+
+
+def draw(experiments: Sequence[Experiment], kind: Kind, columns: int = 4) -> Figure:
+    """A panel for each problem, a line for each experiment: the mean over its seeds.
+
+    The band is one sample standard deviation to each side; one seed has none. Of a method that has more
+    experiments in a panel than there are styles, only the best is drawn.
     """
-    panels = sorted({e.panel for e in experiments})
-    figure = Figure(figsize=(6.4 * len(panels), 4.4), layout="constrained")
-    for axes, panel in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels, strict=True):
-        _panel(axes, panel, [e for e in experiments if e.panel == panel])
+    panels = list(dict.fromkeys(e.panel for e in experiments))
+    wide = min(len(panels), columns)
+    high = -(-len(panels) // wide)
+    figure = Figure(figsize=(5.6 * wide, 4.2 * high), layout="constrained")
+    axes = np.atleast_1d(figure.subplots(high, wide)).flatten()
+    for ax, panel in zip(axes, panels, strict=False):
+        _panel(ax, panel, [e for e in experiments if e.panel == panel], kind)
+    for ax in axes[len(panels) :]:
+        ax.remove()
     return figure
 
 
-def curve(e: Experiment) -> tuple[list[int], np.ndarray, np.ndarray]:
-    """Rounds that all seeds evaluated, with the mean and the spread of their accuracies."""
-    by_round = [{int(line["round"]): float(line["test_accuracy"]) for line in run.lines} for run in e.runs]
-    rounds = sorted(set.intersection(*(set(lines) for lines in by_round)))
-    values = np.array([[lines[r] for r in rounds] for lines in by_round])
-    spread = values.std(axis=0, ddof=1) if len(by_round) > 1 else np.zeros(len(rounds))
-    return rounds, values.mean(axis=0), spread
+Curve = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
 
-def _panel(axes: Axes, panel: str, experiments: Sequence[Experiment]) -> None:
-    for e in experiments:
-        alike = [other.label for other in experiments if other.method == e.method]
-        style = STYLES[alike.index(e.label) % len(STYLES)]
-        rounds, mean, spread = curve(e)
-        axes.plot(rounds, mean, style, color=COLOURS[e.method], label=e.label, linewidth=1.8)
-        axes.fill_between(rounds, mean - spread, mean + spread, color=COLOURS[e.method], alpha=0.2, linewidth=0)
-    axes.set(title=panel, xlabel="round", ylabel="test accuracy", xlim=(0, None))
+def curve(e: Experiment, kind: Kind) -> Curve:
+    """x, mean and spread of y over the seeds, at the rounds that all of them evaluated and have numbers for."""
+    by_round = [{int(line["round"]): (kind.x(run, line), line.get(kind.y)) for line in run.lines} for run in e.runs]
+    common = sorted(set.intersection(*(set(points) for points in by_round)))
+    rows = [[points[r] for points in by_round] for r in common]
+    known = np.array([row for row in rows if all(None not in point for point in row)], dtype=float)
+    if not len(known):
+        return np.empty(0), np.empty(0), np.empty(0)
+    x, y = known[..., 0].mean(1), known[..., 1]
+    return x, y.mean(1), y.std(1, ddof=1) if y.shape[1] > 1 else np.zeros(len(y))
+
+
+def shown(experiments: Sequence[Experiment]) -> list[tuple[Experiment, str, str]]:
+    """The experiments of a panel that are drawn, each with its style and its label."""
+    lines = []
+    for method in dict.fromkeys(e.method for e in experiments):
+        alike = [e for e in experiments if e.method == method]
+        if len(alike) > len(STYLES):
+            best = max(alike, key=lambda e: e.final)
+            lines.append((best, STYLES[0], f"{best.label}, best of {len(alike)}"))
+        else:
+            lines += [(e, style, e.label) for e, style in zip(alike, STYLES, strict=False)]
+    return lines
+
+
+def _panel(axes: Axes, panel: str, experiments: Sequence[Experiment], kind: Kind) -> None:
+    for e, style, label in shown(experiments):
+        x, mean, spread = curve(e, kind)
+        colour = COLOURS[e.method]
+        axes.plot(x, mean, style, color=colour, label=label, linewidth=1.8)
+        axes.fill_between(x, mean - spread, mean + spread, color=colour, alpha=0.2, linewidth=0)
+    axes.set(title=panel, xlabel=kind.x_label, ylabel=kind.y_label, yscale="log" if kind.log else "linear")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small", loc="lower right")
+    axes.legend(fontsize="small")
+
+
+def png_and_svg(figure: Figure) -> tuple[bytes, str]:
+    """The figure as two files; the same runs give the same bytes."""
+    png, svg = io.BytesIO(), io.StringIO()
+    figure.savefig(png, format="png", dpi=150)
+    with mpl.rc_context({"svg.hashsalt": "fedmuon", "svg.fonttype": "none"}):
+        figure.savefig(svg, format="svg", metadata={"Date": None})
+    return png.getvalue(), svg.getvalue()

@@ -1,16 +1,29 @@
-"""Finished runs on disk, and which of them are the same experiment with other seeds."""
+"""Finished runs, and which of them are the same experiment with other seeds."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from fedmuon_app.errors import InputError
-from fedmuon_app.federation.runlog import METRICS, RESULT
+from fedmuon_app.algorithms.methods import METHODS
 
 # what may differ between two runs of one experiment
-INCIDENTAL = ("seed", "run_dir", "device", "engine.", "evaluation.", "dataset.path", "federation.round_timeout")
+INCIDENTAL = (
+    "seed", "run_dir", "resume", "tracker", "device", "engine.", "evaluation.", "checkpoint.", "dataset.path",
+    "federation.connect_timeout", "federation.round_timeout",
+)  # fmt: skip
+PROBLEM = ("dataset.", "model.", "partition.")  # what makes a panel; all else tells its experiments apart
+LAST = 5  # evaluations, whose mean is the final accuracy
+NAMES = {
+    "digits": "Digits", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "image_folder": "Images",
+    "dirichlet": "Dirichlet", "iid": "IID", "shard": "shards", "pathological": "pathological",
+    "fedavg": "FedAvg", "fedavg_adam": "FedAvg (Adam)", "scaffold": "SCAFFOLD", "scaffold_adam": "SCAFFOLD (Adam)",
+    "localmuon": "LocalMuon", "fedmuon": "FedMuon", "muloco": "MuLoCo",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -20,7 +33,31 @@ class Run:
     folder: Path
     result: Mapping[str, Any]
     lines: Sequence[Mapping[str, Any]]
-    config: Mapping[str, Any]
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """With dotted keys."""
+        return _flat(self.result["config"])
+
+    @property
+    def final(self) -> float:
+        """Mean test accuracy of the last evaluations."""
+        return fmean(float(line["test_accuracy"]) for line in self.lines[-LAST:])
+
+    def mean_of_last(self, key: str) -> float | None:
+        """The same of another number; None where none of these evaluations has it."""
+        known = [float(line[key]) for line in self.lines[-LAST:] if line.get(key) is not None]
+        return fmean(known) if known else None
+
+    def reached(self, accuracy: float) -> Mapping[str, Any] | None:
+        """The line of the first evaluation that is as good as ``accuracy``."""
+        return next((line for line in self.lines if line["test_accuracy"] >= accuracy), None)
+
+    def epochs(self, rounds: float) -> float | None:
+        """Passes over a client's share, of the mean size, if it were in every round; None in runs of old versions."""
+        N, n = self.result.get("train_examples"), int(self.config["federation.num_clients"])
+        steps = rounds * int(self.config["local.steps"])
+        return steps / ceil(int(N) / n / int(self.config["local.batch_size"])) if N else None
 
 
 @dataclass(frozen=True)
@@ -28,7 +65,7 @@ class Experiment:
     """Runs that differ in their seeds only.
 
     Attributes:
-        panel: what they were trained on, e.g. "fashion_mnist, dirichlet β = 0.1".
+        panel: what they were trained on, e.g. "Fashion-MNIST, Dirichlet β = 0.1".
         method: the algorithm.
         settings: what sets them apart from the other experiments of their method and panel, e.g. "lr=0.01".
         runs: at least one, by seed.
@@ -40,59 +77,76 @@ class Experiment:
     runs: Sequence[Run]
 
     @property
+    def config(self) -> Mapping[str, Any]:
+        """Of its first run."""
+        return self.runs[0].config
+
+    @property
+    def final(self) -> float:
+        """The mean over its seeds."""
+        return fmean(run.final for run in self.runs)
+
+    @property
+    def name(self) -> str:
+        """The method as the paper writes it."""
+        return NAMES.get(self.method, self.method)
+
+    @property
     def label(self) -> str:
         """Method and settings."""
-        return f"{self.method} ({self.settings})" if self.settings else self.method
-
-
-def read_runs(folders: Iterable[Path]) -> list[Run]:
-    """All finished runs in ``folders`` and below, each once.
-
-    Raises:
-        InputError: a folder is not there, or there is no finished run in any.
-    """
-    found: dict[Path, Run] = {}
-    for folder in folders:
-        if not folder.is_dir():
-            raise InputError(f"{folder} is not a folder: name run folders, or folders above them")
-        for file in sorted(folder.resolve().rglob(RESULT)):
-            result = json.loads(file.read_text())
-            lines = [json.loads(line) for line in (file.parent / METRICS).read_text().splitlines()]
-            found[file.parent] = Run(file.parent, result, lines, _flat(result["config"]))
-    if not found:
-        raise InputError("no finished run (a folder with result.json) in " + ", ".join(map(str, folders)))
-    return list(found.values())
-
-
-def unfinished(folders: Iterable[Path]) -> list[Path]:
-    """Folders of runs that are still going, or that stopped before their end."""
-    started = {file.parent for folder in folders for file in folder.resolve().rglob(METRICS)}
-    return sorted(folder for folder in started if not (folder / RESULT).exists())
+        return f"{self.name}, {self.settings}" if self.settings else self.name
 
 
 def experiments(runs: Iterable[Run]) -> list[Experiment]:
-    """Group runs that differ in nothing but what is incidental; sorted by panel and label."""
-    groups: dict[str, list[Run]] = {}
+    """Group runs that differ in nothing but what is incidental; sorted by panel, method and settings.
+
+    Of runs that do not even differ in their seed, the same numbers twice, the first counts.
+    """
+    groups: dict[str, dict[int, Run]] = {}
     for run in runs:
         key = {k: v for k, v in run.config.items() if not k.startswith(INCIDENTAL)}
-        groups.setdefault(json.dumps(key, sort_keys=True), []).append(run)
-    named: dict[tuple[str, str], list[tuple[dict[str, Any], list[Run]]]] = {}
-    for text, members in groups.items():
-        panel, method = _panel(members[0].config), str(members[0].config["algorithm.name"])
-        named.setdefault((panel, method), []).append((json.loads(text), members))
-    result = []
+        groups.setdefault(json.dumps(key, sort_keys=True), {}).setdefault(int(run.config["seed"]), run)
+    panels = _panels([next(iter(members.values())).config for members in groups.values()])
+    named: dict[tuple[str, str], list[Sequence[Run]]] = {}
+    for members, panel in zip(groups.values(), panels, strict=True):
+        by_seed = [run for _, run in sorted(members.items())]
+        named.setdefault((panel, str(by_seed[0].config["algorithm.name"])), []).append(by_seed)
+    result: list[Experiment] = []
     for (panel, method), alike in named.items():
-        differing = sorted(k for k in alike[0][0] if len({json.dumps(key.get(k)) for key, _ in alike}) > 1)
-        for key, members in alike:
-            settings = ", ".join(f"{k.removeprefix('algorithm.')}={key.get(k)}" for k in differing)
-            by_seed = sorted(members, key=lambda run: int(run.config["seed"]))
-            result.append(Experiment(panel, method, settings, by_seed))
-    return sorted(result, key=lambda e: (e.panel, e.label))
+        differing = _differing([seeds[0].config for seeds in alike])
+        result += [Experiment(panel, method, _settings(seeds[0].config, differing), seeds) for seeds in alike]
+    order = list(METHODS)
+    return sorted(result, key=lambda e: (e.panel, order.index(e.method), e.settings))
 
 
-def _panel(config: Mapping[str, Any]) -> str:
+def _panels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The name of each configuration's problem; what sets problems of the same name apart is added to it."""
+    names = [_problem(config) for config in configs]
+    alike: dict[str, list[Mapping[str, Any]]] = {}
+    for name, config in zip(names, configs, strict=True):
+        alike.setdefault(name, []).append({k: v for k, v in config.items() if k.startswith(PROBLEM)})
+    differing = {name: _differing(same) for name, same in alike.items()}
+    more = [_settings(config, differing[name]) for name, config in zip(names, configs, strict=True)]
+    return [f"{name} ({settings})" if settings else name for name, settings in zip(names, more, strict=True)]
+
+
+def _problem(config: Mapping[str, Any]) -> str:
     beta = f" β = {config['partition.beta']:g}" if config["partition.name"] == "dirichlet" else ""
-    return f"{config['dataset.name']}, {config['partition.name']}{beta}"
+    share = config.get("dataset.validation")
+    held_out = f", validated on {share:.0%}" if share else ""
+    dataset, dealt = str(config["dataset.name"]), str(config["partition.name"])
+    return f"{NAMES.get(dataset, dataset)}{held_out}, {NAMES.get(dealt, dealt)}{beta}"
+
+
+def _differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Keys whose values are not the same everywhere, but for what is incidental."""
+    keys = sorted({key for config in configs for key in config if not key.startswith(INCIDENTAL)})
+    return [key for key in keys if len({json.dumps(config[key]) for config in configs if key in config}) > 1]
+
+
+def _settings(config: Mapping[str, Any], keys: Sequence[str]) -> str:
+    short = {key: key.removeprefix("algorithm.").removeprefix("model.") for key in keys}
+    return ", ".join(f"{short[key]}={config.get(key)}" for key in keys)
 
 
 def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,55 +1,198 @@
-"""The table of a report: Markdown and CSV."""
+"""The tables of a report, to be written as Markdown, CSV or HTML."""
 
 import csv
 import io
-import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import fmean, stdev
+from typing import Any
 
-from fedmuon_app.report.runs import Experiment
+from fedmuon_app.config import load
+from fedmuon_app.errors import InputError
+from fedmuon_app.federation.diagnostics import MEASURES
+from fedmuon_app.report.runs import LAST, Experiment, Run
 
-COLUMNS = ("data", "method", "settings", "seeds", "rounds", "final accuracy", "± std", "best", "MB up", "MB down", "s")
+LEVELS = (0.80, 0.85, 0.88, 0.90)
+STEP_SIZES = ("algorithm.lr", "algorithm.vector_lr", "algorithm.outer_lr")
 
 
-def rows(experiments: Sequence[Experiment]) -> list[list[str]]:
-    """A row an experiment: means over its seeds; the spread is the sample standard deviation.
+@dataclass(frozen=True)
+class Row:
+    """Cells, and the runs that they were computed from."""
 
-    Accuracies are those of the last and of the best evaluation of a run; s is its time on its machine.
-    """
-    table = []
+    cells: Sequence[str]
+    runs: Sequence[Run]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a name for its file, and a sentence that says how to read it."""
+
+    name: str
+    title: str
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Row]
+
+    @property
+    def filled(self) -> list[int]:
+        """The columns that have anything in them."""
+        return [j for j in range(len(self.columns)) if any(row.cells[j] for row in self.rows)]
+
+
+def tables(experiments: Sequence[Experiment]) -> list[Table]:
+    """All tables that these experiments have anything for."""
+    made = (make(experiments) for make in (accuracy, reached, step_sizes, diagnostics))
+    return [table for table in made if table.rows]
+
+
+def accuracy(experiments: Sequence[Experiment]) -> Table:
+    """A row an experiment: means over its seeds, and the spread of the final accuracy."""
+    rows = []
     for e in experiments:
         results = [run.result for run in e.runs]
-        final = [float(r["final_accuracy"]) for r in results]
-
-        def mean(key: str, results: Sequence[object] = results) -> float:
-            return statistics.mean(float(r[key]) for r in results)  # type: ignore[index]
-
-        table.append(
-            [
-                e.panel,
-                e.method,
-                e.settings,
-                " ".join(str(r["seed"]) for r in results),
-                " ".join(sorted({str(r["rounds"]) for r in results})),
-                f"{statistics.mean(final):.4f}",
-                f"{statistics.stdev(final):.4f}" if len(final) > 1 else "",
-                f"{mean('best_accuracy'):.4f}",
-                f"{mean('bytes_up') / 1e6:.1f}",
-                f"{mean('bytes_down') / 1e6:.1f}",
-                f"{mean('seconds'):.0f}",
-            ]
-        )
-    return table
-
-
-def markdown(experiments: Sequence[Experiment]) -> str:
-    """A table in GitHub's Markdown."""
-    lines = [COLUMNS, ["---"] * len(COLUMNS), *rows(experiments)]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+        cells = [
+            *(e.panel, e.name, e.settings),
+            f"{e.final:.4f}",
+            f"{stdev(run.final for run in e.runs):.4f}" if len(e.runs) > 1 else "",
+            _mean(results, "final_accuracy", "{:.4f}"),
+            _mean(results, "best_accuracy", "{:.4f}"),
+            " ".join(str(run.config["seed"]) for run in e.runs),
+            " ".join(sorted({str(r["rounds"]) for r in results})),
+            _mean(results, "bytes_up", "{:.1f}", 1e6),
+            _mean(results, "bytes_down", "{:.1f}", 1e6),
+            _mean(results, "seconds", "{:.0f}"),
+        ]
+        rows.append(Row(cells, e.runs))
+    columns = (
+        *("data", "method", "settings", "final accuracy", "± std", "last", "best", "seeds", "rounds"),
+        *("MB up", "MB down", "s"),
+    )
+    caption = (
+        f"Final accuracy is the mean of a run's last {LAST} evaluations; last and best are single ones. Means over "
+        "seeds, with the sample standard deviation of the final accuracy; s is the time on the run's machine."
+    )
+    return Table("accuracy", "Accuracy", caption, columns, rows)
 
 
-def to_csv(experiments: Sequence[Experiment]) -> str:
-    """The same as CSV."""
+def reached(experiments: Sequence[Experiment]) -> Table:
+    """Rounds and megabytes (both ways) that each experiment needed for each accuracy that any has reached."""
+    levels = [x for x in LEVELS if any(run.reached(x) for e in experiments for run in e.runs)]
+    rows = []
+    for e in experiments:
+        cells = [e.panel, e.name, e.settings]
+        for level in levels:
+            lines = [run.reached(level) for run in e.runs]
+            there = [line for line in lines if line is not None]
+            cells.append(_of_all(there, lines, lambda line: float(line["round"]), "{:.0f}"))
+            cells.append(_of_all(there, lines, lambda line: (line["bytes_up"] + line["bytes_down"]) / 1e6, "{:.0f}"))
+        rows.append(Row(cells, e.runs))
+    columns = ["data", "method", "settings", *(f"{x:.0%}: {what}" for x in levels for what in ("rounds", "MB"))]
+    caption = (
+        "The first evaluated round with that test accuracy, and the megabytes sent until then, up and down; means over "
+        "the seeds that got there (in brackets how many, where not all)."
+    )
+    return Table("reached", "To reach an accuracy", caption, columns, rows if levels else [])
+
+
+def step_sizes(experiments: Sequence[Experiment]) -> Table:
+    """Where a method was tried with several step sizes: the best ones, beside the paper's."""
+    grids: dict[tuple[str, str, int], list[Experiment]] = {}
+    for e in experiments:
+        grids.setdefault((e.panel, e.method, int(e.config["rounds"])), []).append(e)
+    rows = []
+    for (panel, method, rounds), tried in sorted(grids.items(), key=lambda item: item[0][0]):
+        axes = [key for key in STEP_SIZES if len({e.config[key] for e in tried}) > 1]
+        if not axes:
+            continue
+        best = max(tried, key=lambda e: e.final)
+        edges = [_short(key) for key in axes if best.config[key] == max(e.config[key] for e in tried)]
+        cells = [panel, tried[0].name, str(rounds), str(len(tried)), _steps(best.config), f"{best.final:.4f}"]
+        cells += [", ".join(edges), *_papers(method, best.config, tried)]
+        rows.append(Row(cells, [run for e in tried for run in e.runs]))
+    columns = ("data", "method", "rounds", "tried", "best", "accuracy", "largest tried", "the paper's", "its accuracy")
+    caption = (
+        "Of the step sizes that were tried, those with the best final accuracy (lr, vector_lr of what is no matrix, "
+        "outer_lr of the server). Largest tried: a better one may lie beyond."
+    )
+    return Table("step_sizes", "Step sizes", caption, columns, rows)
+
+
+def diagnostics(experiments: Sequence[Experiment]) -> Table:
+    """What was measured beside the accuracy, at the end."""
+    rows = []
+    for e in experiments:
+        known = {key: [x for run in e.runs if (x := run.mean_of_last(key)) is not None] for key in MEASURES}
+        if any(known.values()):
+            cells = [f"{fmean(values):.4g}" if values else "" for values in known.values()]
+            rows.append(Row([e.panel, e.name, e.settings, *cells], e.runs))
+    caption = (
+        f"Means of the last {LAST} evaluations and over seeds: how far clients go in a round, the gradient of f over "
+        "the examples that evaluation.diagnostics asked for, the bias of the LMO, and how far C is from that gradient."
+    )
+    return Table("diagnostics", "Diagnostics", caption, ("data", "method", "settings", *MEASURES.values()), rows)
+
+
+def _papers(method: str, config: dict[str, Any] | Any, tried: Sequence[Experiment]) -> tuple[str, str]:
+    """The paper's step sizes for this problem, and the accuracy that they had here."""
+    steps = paper_steps(str(config["dataset.name"]), method, float(config["partition.beta"] or 0))
+    if steps is None:
+        return "", ""
+    here = [e for e in tried if _numbers(e.config) == (*steps, 1.0)]
+    return _format((*steps, 1.0)), f"{here[0].final:.4f}" if here else "not tried"
+
+
+@cache
+def paper_steps(dataset: str, method: str, beta: float) -> tuple[float, float | None] | None:
+    """Lr and vector_lr that the paper tuned (its appendix), from conf/; None where it has none."""
+    half = {0.1: "heterogeneous", 10.0: "homogeneous"}.get(beta)
+    try:
+        a = load([f"experiment=paper/{dataset}_{half}", f"algorithm={method}"]).algorithm
+    except InputError:
+        return None
+    return None if method == "muloco" else (a.lr, a.vector_lr)
+
+
+def _numbers(config: Any) -> tuple[float | None, ...]:
+    return tuple(config[key] for key in STEP_SIZES)
+
+
+def _steps(config: Any) -> str:
+    return _format(_numbers(config))
+
+
+def _format(numbers: Sequence[float | None]) -> str:
+    named = zip(STEP_SIZES, numbers, strict=True)
+    return ", ".join(f"{_short(key)}={x:g}" for key, x in named if x is not None and (key, x) != (STEP_SIZES[2], 1.0))
+
+
+def _short(key: str) -> str:
+    return key.removeprefix("algorithm.")
+
+
+def _mean(results: Sequence[Any], key: str, form: str, unit: float = 1.0) -> str:
+    return form.format(fmean(float(r[key]) for r in results) / unit)
+
+
+def _of_all(there: Sequence[Any], lines: Sequence[Any], value: Callable[[Any], float], form: str) -> str:
+    if not there:
+        return "–"
+    mean = form.format(fmean(value(line) for line in there))
+    return mean if len(there) == len(lines) else f"{mean} ({len(there)} of {len(lines)})"
+
+
+def markdown(table: Table) -> str:
+    """In GitHub's Markdown, with its title and caption; columns with nothing in them are left out."""
+    lines = [table.columns, ["---"] * len(table.columns), *(row.cells for row in table.rows)]
+    text = "".join("| " + " | ".join(line[j] for j in table.filled) + " |\n" for line in lines)
+    return f"### {table.title}\n\n{table.caption}\n\n{text}"
+
+
+def to_csv(table: Table) -> str:
+    """As CSV, with a column of the run folders behind each row."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([COLUMNS, *rows(experiments)])
+    writer.writerow([*table.columns, "runs"])
+    writer.writerows([*row.cells, " ".join(str(run.folder) for run in row.runs)] for row in table.rows)
     return text.getvalue()

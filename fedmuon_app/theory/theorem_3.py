@@ -4,7 +4,6 @@ p = 1 + log(1 - (1 - κ)^(1.5^T)) / log κ, with κ the smallest s_j/‖G‖_F o
 inequality is ⟨G, NS_T(G)⟩ ≥ ‖G‖_p. (1.5 may be 15/8, for which the inequality still holds, and then is tight.)
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from fedmuon_app.algorithms.methods import METHODS
 from fedmuon_app.algorithms.newton_schulz import QUINTIC, newton_schulz
+from fedmuon_app.algorithms.norms import exponent, schatten
 from fedmuon_app.algorithms.steps import Hyper
 from fedmuon_app.theory.game import Game, quadratics
 
@@ -40,19 +40,6 @@ class Trial:
     norms: list[float]
     alignment: float
     slack: float
-
-
-def exponent(kappa: float, T: int, rate: float = 1.5) -> float:
-    """P of the theorem; where κ = 1 (rank one) its limit, 1 for T ≥ 1 and 2 for T = 0."""
-    if kappa >= 1:
-        return 1.0 if T else 2.0
-    return 1 + math.log(-math.expm1(rate**T * math.log1p(-kappa))) / math.log(kappa)
-
-
-def schatten(G: Tensor, p: float) -> Tensor:
-    """‖G‖_p of the singular values, float[...] of float[..., d1, d2]."""
-    s: Tensor = torch.linalg.svdvals(G)
-    return (s**p).sum(-1) ** (1 / p)
 
 
 def play(T: int, rounds: int) -> tuple[list[Tensor], Tensor]:

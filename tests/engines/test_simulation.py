@@ -28,6 +28,7 @@ RECORDS = ("cohorts.json", "result.json")
 SMALL = [
     "rounds=14",
     "evaluation.every=14",
+    "evaluation.diagnostics=20",
     "federation.num_clients=6",
     "federation.clients_per_round=3",
     "local.steps=2",
@@ -57,6 +58,8 @@ def same_X_and_cohorts_as_one_process(run: Path, overrides: list[str], rounds: i
     assert all(torch.equal(X[w], Y[w]) for w in X)
     cohorts, results = ([json.loads((f / name).read_text()) for f in (alone, run)] for name in RECORDS)
     assert cohorts[0] == cohorts[1]
+    lines = [json.loads((f / "metrics.jsonl").read_text().splitlines()[-1]) for f in (alone, run)]
+    assert {**lines[0], "seconds": 0} == {**lines[1], "seconds": 0}
     assert len(cohorts[0]) == rounds
     assert results[0].keys() == results[1].keys()
 

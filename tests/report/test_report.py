@@ -2,8 +2,11 @@ import csv
 import json
 import statistics
 import sys
+from dataclasses import asdict
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import pytest
 from PIL import Image
@@ -11,21 +14,24 @@ from PIL import Image
 from fedmuon_app.config import load
 from fedmuon_app.errors import InputError
 from fedmuon_app.report import cli
-from fedmuon_app.report.figure import curve
-from fedmuon_app.report.runs import experiments, read_runs
+from fedmuon_app.report.figure import ACCURACY, curve, shown
+from fedmuon_app.report.files import archive, read_runs
+from fedmuon_app.report.runs import experiments
+from fedmuon_app.report.table import Table, accuracy, markdown, paper_steps, reached, step_sizes, tables
 
 
-def write_run(folder: Path, accuracies: list[float], *overrides: str) -> None:
-    from dataclasses import asdict
-
+def write_run(folder: Path, accuracies: list[float], *overrides: str, **more: float) -> None:
     config = asdict(load(list(overrides)))
     folder.mkdir(parents=True)
-    lines = [{"round": 10 * (i + 1), "test_accuracy": a} for i, a in enumerate(accuracies)]
+    lines = [
+        {"round": 10 * i, "test_accuracy": a, "bytes_up": 1_000_000 * i, "bytes_down": 2_000_000 * i, **more}
+        for i, a in enumerate(accuracies, start=1)
+    ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     result: dict[str, Any] = {
         "seed": config["seed"], "rounds": 10 * len(lines), "final_accuracy": accuracies[-1],
         "best_accuracy": max(accuracies), "bytes_up": 2_000_000, "bytes_down": 3_000_000, "seconds": 7.0,
-        "config": config,
+        "train_examples": 1600, "versions": {"commit": "abc"}, "config": config,
     }  # fmt: skip
     (folder / "result.json").write_text(json.dumps(result))
 
@@ -43,48 +49,186 @@ def sweep(tmp_path: Path) -> Path:
     return tmp_path / "s"
 
 
+def cells(table: Table, method: str, **more: str) -> dict[str, str]:
+    """The one row of a method."""
+    rows = [dict(zip(table.columns, row.cells, strict=True)) for row in table.rows]
+    (row,) = [row for row in rows if row["method"] == method and more.items() <= row.items()]
+    return row
+
+
 def test_seeds_are_grouped_and_what_differs_is_named(sweep: Path) -> None:
     found = {(e.panel, e.label): len(e.runs) for e in experiments(read_runs([sweep]))}
-    b = "digits, dirichlet β = "
+    b = "Digits, Dirichlet β = "
     assert found == {
-        (b + "0.1", "fedavg (momentum=ema)"): 1,
-        (b + "0.1", "fedavg (momentum=heavy_ball)"): 1,
-        (b + "0.1", "fedmuon"): 2,
-        (b + "0.1", "localmuon"): 1,
-        (b + "10", "fedmuon"): 1,
+        (b + "0.1", "FedAvg, momentum=ema"): 1,
+        (b + "0.1", "FedAvg, momentum=heavy_ball"): 1,
+        (b + "0.1", "FedMuon"): 2,
+        (b + "0.1", "LocalMuon"): 1,
+        (b + "10", "FedMuon"): 1,
     }
 
 
-def test_a_run_that_is_named_twice_counts_once(sweep: Path) -> None:
+def test_another_problem_is_another_panel_and_another_schedule_another_line(tmp_path: Path) -> None:
+    for i, words in enumerate([[], ["model.padding=0"], ["dataset.validation=0.1"], ["local.steps=9"], ["rounds=20"]]):
+        write_run(tmp_path / str(i), [0.5], *words)
+    found = [(e.panel, e.settings) for e in experiments(read_runs([tmp_path]))]
+    assert found == [
+        ("Digits, Dirichlet β = 0.1 (padding=0)", ""),
+        ("Digits, Dirichlet β = 0.1 (padding=2)", "local.steps=5, rounds=150"),
+        ("Digits, Dirichlet β = 0.1 (padding=2)", "local.steps=5, rounds=20"),
+        ("Digits, Dirichlet β = 0.1 (padding=2)", "local.steps=9, rounds=150"),
+        ("Digits, validated on 10%, Dirichlet β = 0.1", ""),
+    ]
+
+
+def test_a_run_that_is_named_twice_or_repeated_counts_once(sweep: Path) -> None:
     assert len(read_runs([sweep, sweep / "0"])) == 6
+    write_run(sweep / "again", [0.1, 0.1], "algorithm=fedmuon", "seed=0", "engine.workers=2")
+    (fedmuon,) = [e for e in experiments(read_runs([sweep])) if len(e.runs) > 1]
+    assert [run.folder.name for run in fedmuon.runs] == ["0", "1"]
 
 
 def test_a_curve_is_the_mean_over_seeds_with_its_spread(sweep: Path) -> None:
     (fedmuon,) = [e for e in experiments(read_runs([sweep])) if len(e.runs) == 2]
-    rounds, mean, spread = curve(fedmuon)
-    assert rounds == [10, 20]
-    assert mean == pytest.approx([0.6, 0.85])
-    assert spread == pytest.approx([statistics.stdev([0.5, 0.7]), statistics.stdev([0.8, 0.9])])
+    by_round, by_epoch, by_bytes = (curve(fedmuon, kind) for kind in ACCURACY)
+    assert by_round[0].tolist() == [10, 20]
+    assert by_round[1] == pytest.approx([0.6, 0.85])
+    assert by_round[2] == pytest.approx([statistics.stdev([0.5, 0.7]), statistics.stdev([0.8, 0.9])])
+    assert by_epoch[0] == pytest.approx([25.0, 50.0])  # 1600 examples of 16 clients: 2 steps of 64; 5 steps a round
+    assert by_bytes[0] == pytest.approx([3.0, 6.0])
 
 
-def test_the_command_writes_tables_and_figures(
+def test_the_final_accuracy_is_the_mean_of_the_last_five_evaluations(tmp_path: Path) -> None:
+    write_run(tmp_path / "0", [0.0, 0.1, 0.2, 0.3, 0.4, 1.0], "seed=0")
+    write_run(tmp_path / "1", [0.5] * 6, "seed=1")
+    row = cells(accuracy(experiments(read_runs([tmp_path]))), "FedMuon")
+    assert row["final accuracy"] == "0.4500"
+    assert row["± std"] == f"{statistics.stdev([0.4, 0.5]):.4f}"
+    assert (row["last"], row["best"], row["seeds"], row["rounds"]) == ("0.7500", "0.7500", "0 1", "60")
+
+
+def test_rounds_and_bytes_to_an_accuracy(sweep: Path) -> None:
+    table = reached(experiments(read_runs([sweep])))
+    assert list(table.columns[3:]) == [f"{x}%: {what}" for x in (80, 85, 88, 90) for what in ("rounds", "MB")]
+    row = cells(table, "FedMuon", data="Digits, Dirichlet β = 0.1")
+    assert (row["80%: rounds"], row["80%: MB"]) == ("20", "6")
+    assert (row["85%: rounds"], row["90%: MB"]) == ("20 (1 of 2)", "6 (1 of 2)")
+    assert cells(table, "LocalMuon")["80%: rounds"] == "–"
+
+
+def test_the_best_of_a_grid_stands_beside_the_papers(tmp_path: Path) -> None:
+    grid = {(0.001, 0.01): 0.6, (0.002, 0.01): 0.7, (0.004, 0.01): 0.65, (0.001, 0.04): 0.5, (0.002, 0.04): 0.8}
+    for i, ((lr, vector_lr), final) in enumerate(grid.items()):
+        sizes = [f"algorithm.lr={lr}", f"algorithm.vector_lr={vector_lr}"]
+        write_run(tmp_path / str(i), [final], "dataset=fashion_mnist", *sizes)
+    write_run(tmp_path / "5", [0.3], "dataset=fashion_mnist", "algorithm=fedavg")  # no grid
+    found = experiments(read_runs([tmp_path]))
+    row = cells(step_sizes(found), "FedMuon")
+    assert (row["tried"], row["best"], row["accuracy"]) == ("5", "lr=0.002, vector_lr=0.04", "0.8000")
+    assert (row["largest tried"], row["the paper's"], row["its accuracy"]) == (
+        "vector_lr", "lr=0.001, vector_lr=0.01", "0.6000",
+    )  # fmt: skip
+    assert len(step_sizes(found).rows) == 1
+    drawn = {label for _, _, label in shown(found)}  # five lines of a method would be too many
+    assert drawn == {"FedMuon, lr=0.002, vector_lr=0.04, best of 5", "FedAvg"}
+
+
+def test_the_papers_step_sizes_are_those_of_its_experiments_in_conf() -> None:
+    assert paper_steps("fashion_mnist", "localmuon", 0.1) == (0.001, 0.1)
+    assert paper_steps("cifar10", "fedavg_adam", 10.0) == (0.001, None)
+    assert paper_steps("digits", "fedmuon", 0.1) is None
+    assert paper_steps("fashion_mnist", "fedmuon", 0.3) is None
+    assert paper_steps("fashion_mnist", "muloco", 0.1) is None
+
+
+def test_diagnostics_are_drawn_and_tabled_where_they_were_measured(tmp_path: Path) -> None:
+    write_run(tmp_path / "0", [0.5, 0.6], lmo_bias=3.5, control_error=0.25)
+    found = experiments(read_runs([tmp_path]))
+    assert [table.name for table in tables(found)] == ["accuracy", "diagnostics"]
+    text = markdown(tables(found)[1])
+    assert "‖C - ∇f(X)‖ |" in text
+    assert "| 3.5 | 0.25 |" in text
+    assert "trace" not in text
+    cli.write(found, tmp_path / "out")
+    assert {file.name for file in (tmp_path / "out").glob("*.png")} == {
+        "accuracy.png", "accuracy_by_epoch.png", "accuracy_by_bytes.png", "lmo_bias.png", "control_error.png",
+    }  # fmt: skip
+
+
+def test_an_archive_gives_the_same_report(sweep: Path, tmp_path: Path) -> None:
+    runs = read_runs([sweep])
+    archive(runs, tmp_path / "archive")
+    again = read_runs([tmp_path / "archive"])
+    assert [run.folder.name for run in again] == [run.folder.name for run in runs]
+    assert [run.result for run in again] == [run.result for run in runs]
+    assert [run.lines for run in again] == [run.lines for run in runs]
+    cli.write(experiments(again), tmp_path / "out")
+    page = Seen((tmp_path / "out" / "index.html").read_text())
+    assert {link for link in page.links if not link.startswith("#")} == {"../archive"}
+
+
+class Seen(HTMLParser):
+    """What a page refers to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.tags: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for key, value in attrs:
+            if key == "id":
+                self.ids.append(str(value))
+            if key in ("href", "src", "xlink:href"):
+                self.links.append(str(value))
+
+
+def test_the_page_stands_alone_and_every_row_leads_to_its_run_folders(sweep: Path) -> None:
+    write_run(sweep / "<b>7", [0.1], "algorithm=muloco")
+    cli.write(experiments(read_runs([sweep])), sweep / "report")
+    text = (sweep / "report" / "index.html").read_text()
+    page = Seen(text)
+    assert len(page.ids) == len(set(page.ids))
+    assert not {"script", "link", "img", "iframe"} & set(page.tags)
+    within = [link.removeprefix("#") for link in page.links if link.startswith("#")]
+    assert set(within) <= set(page.ids)
+    folders = [link for link in page.links if not link.startswith("#")]
+    assert not any(urlparse(link).scheme for link in folders)
+    assert {(sweep / "report" / link).resolve() for link in folders} == {sweep / name for name in (*"012345", "<b>7")}
+    assert "<b>7" not in text
+    assert page.tags.count("th") > 40
+    assert "url(#accuracy-" in text
+    assert "currentColor" in text
+
+
+def test_the_command_writes_tables_figures_and_the_page(
     sweep: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["fedmuon-report", str(sweep)])
+    monkeypatch.setattr(sys, "argv", ["fedmuon-report", str(sweep), "--archive", str(sweep.parent / "archive")])
     cli.main()
     out = sweep / "report"
-    with (out / "table.csv").open() as file:
+    with (out / "accuracy.csv").open() as file:
         rows = list(csv.DictReader(file))
-    (row,) = [r for r in rows if r["method"] == "fedmuon" and r["data"].endswith("0.1")]
-    assert (row["seeds"], row["rounds"], row["final accuracy"], row["± std"]) == ("0 1", "20", "0.8500", "0.0707")
+    (row,) = [r for r in rows if r["method"] == "FedMuon" and r["data"].endswith("0.1")]
+    assert (row["seeds"], row["rounds"], row["final accuracy"], row["± std"]) == ("0 1", "20", "0.7250", "0.1061")
     assert (row["MB up"], row["MB down"]) == ("2.0", "3.0")
-    assert (out / "table.md").read_text().count("\n") == 2 + 5
+    assert row["runs"].split() == [str(sweep / "0"), str(sweep / "1")]
     printed = capsys.readouterr()
-    assert "| fedmuon |" in printed.out
+    assert "| FedMuon |" in printed.out
+    assert (out / "tables.md").read_text() in printed.out
     assert printed.err == f"left out, not finished: {sweep / '6'}\n"
     assert Image.open(out / "accuracy.png").width > 1000
     svg = (out / "accuracy.svg").read_text()
     assert svg.startswith("<?xml")
+    files = sorted(file.name for file in out.iterdir())
+    assert files == sorted(
+        [f"accuracy{by}.{kind}" for by in ("", "_by_epoch", "_by_bytes") for kind in ("png", "svg")]
+        + ["index.html", "tables.md", "accuracy.csv", "reached.csv"]
+    )
+    assert [file.name for file in sorted((sweep.parent / "archive").iterdir())] == ["curves.csv", "runs.json"]
     cli.main()
     assert (out / "accuracy.svg").read_text() == svg  # the same runs give the same file
 

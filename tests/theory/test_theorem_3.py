@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmuon_app.algorithms.newton_schulz import QUINTIC, newton_schulz
-from fedmuon_app.theory.theorem_3 import exponent, measure, schatten
+from fedmuon_app.algorithms.norms import exponent, schatten
+from fedmuon_app.theory.theorem_3 import measure
 
 
 @given(st.integers(0, 8), st.integers(1, 6), st.integers(1, 6), st.integers(0, 10**6), st.floats(0.01, 100.0))

@@ -1,0 +1,65 @@
+"""Where runs lie: in run folders, or archived, two small files for a whole sweep."""
+
+import csv
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedmuon_app.errors import InputError
+from fedmuon_app.federation.runlog import METRICS, RESULT
+from fedmuon_app.report.runs import Run
+
+CURVES, ARCHIVE = "curves.csv", "runs.json"
+
+
+def read_runs(folders: Iterable[Path]) -> list[Run]:
+    """All finished runs in ``folders`` and below, and those that are archived there, each once.
+
+    Raises:
+        InputError: a folder is not there, or there is no finished run in any.
+    """
+    found: dict[Path, Run] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise InputError(f"{folder} is not a folder: name run folders, or folders above them")
+        for file in sorted(folder.resolve().rglob(RESULT)):
+            result = json.loads(file.read_text())
+            lines = [json.loads(line) for line in (file.parent / METRICS).read_text().splitlines()]
+            found[file.parent] = Run(file.parent, result, lines)
+        for file in sorted(folder.resolve().rglob(ARCHIVE)):
+            found |= {run.folder: run for run in _archived(file)}
+    if not found:
+        raise InputError("no finished run (a folder with result.json) in " + ", ".join(map(str, folders)))
+    return list(found.values())
+
+
+def unfinished(folders: Iterable[Path]) -> list[Path]:
+    """Folders of runs that are still going, or that stopped before their end."""
+    started = {file.parent for folder in folders for file in folder.resolve().rglob(METRICS)}
+    return sorted(folder for folder in started if not (folder / RESULT).exists())
+
+
+def archive(runs: Sequence[Run], folder: Path) -> list[Path]:
+    """Write ``runs`` as two files that keep all that a report is made of: curves.csv and runs.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    above = Path(os.path.commonpath([run.folder.parent for run in runs]))
+    names = [str(run.folder.relative_to(above)) for run in runs]
+    columns = list(dict.fromkeys(key for run in runs for line in run.lines for key in line))
+    with (folder / CURVES).open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, ["run", *columns], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({"run": name, **line} for name, run in zip(names, runs, strict=True) for line in run.lines)
+    results = {name: dict(run.result) for name, run in zip(names, runs, strict=True)}
+    (folder / ARCHIVE).write_text(json.dumps(results, indent=1) + "\n")
+    return [folder / CURVES, folder / ARCHIVE]
+
+
+def _archived(file: Path) -> list[Run]:
+    lines: dict[str, list[dict[str, Any]]] = {}
+    with (file.parent / CURVES).open(newline="") as stream:
+        for row in csv.DictReader(stream):
+            lines.setdefault(row.pop("run"), []).append({k: json.loads(x) if x else None for k, x in row.items()})
+    results = json.loads(file.read_text())
+    return [Run(file.parent / name, result, lines[name]) for name, result in results.items()]
