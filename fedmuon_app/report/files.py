@@ -13,6 +13,8 @@ from fedmuon_app.report.runs import Run
 
 CURVES, ARCHIVE = "curves.csv", "runs.json"
 
+Tree = dict[str, Any]
+
 
 def read_runs(folders: Iterable[Path]) -> list[Run]:
     """All finished runs in ``folders`` and below, and those that are archived there, each once.
@@ -42,7 +44,10 @@ def unfinished(folders: Iterable[Path]) -> list[Path]:
 
 
 def archive(runs: Sequence[Run], folder: Path) -> list[Path]:
-    """Write ``runs`` as two files that keep all that a report is made of: curves.csv and runs.json."""
+    """Write ``runs`` as two files that keep all that a report is made of.
+
+    curves.csv holds the lines of all metrics.jsonl; runs.json what all result.json share, and what each has of its own.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     above = Path(os.path.commonpath([run.folder.parent for run in runs]))
     names = [str(run.folder.relative_to(above)) for run in runs]
@@ -51,8 +56,9 @@ def archive(runs: Sequence[Run], folder: Path) -> list[Path]:
         writer = csv.DictWriter(stream, ["run", *columns], lineterminator="\n")
         writer.writeheader()
         writer.writerows({"run": name, **line} for name, run in zip(names, runs, strict=True) for line in run.lines)
-    results = {name: dict(run.result) for name, run in zip(names, runs, strict=True)}
-    (folder / ARCHIVE).write_text(json.dumps(results, indent=1) + "\n")
+    shared = _shared([dict(run.result) for run in runs])
+    own = {name: _without(dict(run.result), shared) for name, run in zip(names, runs, strict=True)}
+    (folder / ARCHIVE).write_text(json.dumps({"shared": shared, "runs": own}, indent=1, ensure_ascii=False) + "\n")
     return [folder / CURVES, folder / ARCHIVE]
 
 
@@ -61,5 +67,36 @@ def _archived(file: Path) -> list[Run]:
     with (file.parent / CURVES).open(newline="") as stream:
         for row in csv.DictReader(stream):
             lines.setdefault(row.pop("run"), []).append({k: json.loads(x) if x else None for k, x in row.items()})
-    results = json.loads(file.read_text())
-    return [Run(file.parent / name, result, lines[name]) for name, result in results.items()]
+    stored = json.loads(file.read_text())
+    return [Run(file.parent / name, _with(own, stored["shared"]), lines[name]) for name, own in stored["runs"].items()]
+
+
+def _shared(trees: Sequence[Tree]) -> Tree:
+    """What is the same in all of them, key by key."""
+    first, *others = trees
+    shared: Tree = {}
+    for key, value in first.items():
+        if isinstance(value, dict) and all(isinstance(tree.get(key), dict) for tree in others):
+            shared[key] = _shared([tree[key] for tree in trees])
+        elif all(key in tree and tree[key] == value for tree in others):
+            shared[key] = value
+    return shared
+
+
+def _without(tree: Tree, shared: Tree) -> Tree:
+    """The rest of a tree."""
+    rest: Tree = {}
+    for key, value in tree.items():
+        if key not in shared:
+            rest[key] = value
+        elif isinstance(value, dict) and (below := _without(value, shared[key])):
+            rest[key] = below
+    return rest
+
+
+def _with(rest: Tree, shared: Tree) -> Tree:
+    """The whole tree again."""
+    both = dict(shared)
+    for key, value in rest.items():
+        both[key] = _with(value, shared[key]) if key in shared else value
+    return both
