@@ -35,7 +35,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_carries_conf(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {f"fedmuon_app/{name}" for name in CONF} <= names
-    assert "fedmuon_app/pyproject.toml" in names
+    assert {"fedmuon_app/pyproject.toml", "fedmuon_app/report/page.html"} <= names
     assert not [name for name in names if name.startswith("tests")]
 
 
