@@ -15,6 +15,7 @@ log = logging.getLogger("fedmuon")
 
 LOOK_FIRST, LOOK_MOST = 0.002, 0.25  # seconds between looks for replies
 LOOK_SHARE = 0.02  # of the time waited so far, in between
+SURE = 0.8  # of the time that the last round took: until then, a look costs the clients more than it finds
 LATE_MOST = 256  # replies that are looked for after their round
 
 
@@ -28,6 +29,7 @@ class Exchange:
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
         self._late: dict[str, str] = {}  # message ids that nobody waits for any more, and what they were
+        self._usual = 0.0  # seconds that the last messages took to be answered
 
     def ask(
         self, messages: Mapping[int, Message], timeout: float, enough: int | None = None, grace: float = 0.0
@@ -61,7 +63,9 @@ class Exchange:
                 elif answered in self._late:
                     log.warning("too late: the reply of %s", self._late.pop(answered))
             if waiting and not new:
-                time.sleep(min(max(LOOK_FIRST, LOOK_SHARE * passed), LOOK_MOST))
+                ahead = SURE * self._usual - passed
+                time.sleep(min(max(LOOK_FIRST, LOOK_SHARE * passed, ahead / 2), LOOK_MOST))
+        self._usual = time.monotonic() - started
         self._late |= {sent: _what(messages[key]) for sent, key in waiting.items()}
         for sent in list(self._late)[:-LATE_MOST]:  # these will not come any more
             del self._late[sent]
