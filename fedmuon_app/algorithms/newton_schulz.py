@@ -17,6 +17,7 @@ QUINTIC: Coefficients = (15 / 8, -5 / 4, 3 / 8)
 """Theorem 3's (a, b, c): x ↦ ax + bx³ + cx⁵ rises on [0, 1], stays ≥ x there, and has its fixed point at 1."""
 
 LONG, SHORT = 3, 32  # the Gram form is for d1 × d2 with d2 ≥ LONG·d1 and d1 ≥ SHORT, or its transpose
+LARGE = 100  # rows from which oneDNN's products are quicker than torch.mm's, whose calls cost less
 FIRST, RESTART = 5, 3  # iterations on the first Gram matrix, and on each one after it
 
 
@@ -44,9 +45,8 @@ def newton_schulz(G: Tensor, T: int, coefficients: Coefficients = QUINTIC) -> Te
     if tall:  # the transpose has the same singular values, and a smaller Gram matrix
         X = X.mT.contiguous()
     d1, d2 = X.shape[1:]
-    small = d1 < SHORT
-    form = plain if small or d2 < LONG * d1 or X.dtype == torch.bfloat16 else gram
-    with nullcontext() if small else _fast_products(X):
+    form = plain if d1 < SHORT or d2 < LONG * d1 or X.dtype == torch.bfloat16 else gram
+    with nullcontext() if d1 < LARGE else _fast_products(X):
         X = form(X, T, coefficients)
     return (X.mT if tall else X).reshape(G.shape)
 
