@@ -3,6 +3,7 @@
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 import matplotlib as mpl
 import numpy as np
@@ -14,8 +15,9 @@ from fedmuon_app.algorithms.methods import METHODS
 from fedmuon_app.federation.diagnostics import MEASURES
 from fedmuon_app.report.runs import Experiment, Run
 
-# Okabe and Ito's colours, told apart by most colour-blind readers
-COLOURS = dict(zip(METHODS, ("#E69F00", "#B8A800", "#009E73", "#56B4E9", "#0072B2", "#D55E00", "#CC79A7"), strict=True))
+# Okabe and Ito's colours, told apart by most colour-blind readers; the yellow darker, to be seen on white
+PALETTE = ("#E69F00", "#B8A800", "#009E73", "#56B4E9", "#0072B2", "#D55E00", "#CC79A7")
+COLOURS = dict(zip(METHODS, cycle(PALETTE), strict=False))
 STYLES = ("-", "--", ":", "-.")  # of a method's experiments in one panel
 
 Value = Callable[[Run, Mapping[str, float]], float | None]

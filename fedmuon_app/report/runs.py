@@ -67,14 +67,19 @@ class Experiment:
     Attributes:
         panel: what they were trained on, e.g. "Fashion-MNIST, Dirichlet β = 0.1".
         method: the algorithm.
-        settings: what sets them apart from the other experiments of their method and panel, e.g. "lr=0.01".
+        own: what sets them apart from the other experiments of their method and panel, e.g. {"algorithm.lr": 0.01}.
         runs: at least one, by seed.
     """
 
     panel: str
     method: str
-    settings: str
+    own: Mapping[str, Any]
     runs: Sequence[Run]
+
+    @property
+    def settings(self) -> str:
+        """What is its own, in words: "lr=0.01"."""
+        return in_words(self.own)
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -114,7 +119,9 @@ def experiments(runs: Iterable[Run]) -> list[Experiment]:
     result: list[Experiment] = []
     for (panel, method), alike in named.items():
         differing = _differing([seeds[0].config for seeds in alike])
-        result += [Experiment(panel, method, _settings(seeds[0].config, differing), seeds) for seeds in alike]
+        for seeds in alike:
+            own = {key: seeds[0].config.get(key) for key in differing}
+            result.append(Experiment(panel, method, own, seeds))
     order = list(METHODS)
     return sorted(result, key=lambda e: (e.panel, order.index(e.method), e.settings))
 
@@ -126,7 +133,9 @@ def _panels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     for name, config in zip(names, configs, strict=True):
         alike.setdefault(name, []).append({k: v for k, v in config.items() if k.startswith(PROBLEM)})
     differing = {name: _differing(same) for name, same in alike.items()}
-    more = [_settings(config, differing[name]) for name, config in zip(names, configs, strict=True)]
+    more = [
+        in_words({key: config.get(key) for key in differing[name]}) for name, config in zip(names, configs, strict=True)
+    ]
     return [f"{name} ({settings})" if settings else name for name, settings in zip(names, more, strict=True)]
 
 
@@ -144,9 +153,14 @@ def _differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     return [key for key in keys if len({json.dumps(config[key]) for config in configs if key in config}) > 1]
 
 
-def _settings(config: Mapping[str, Any], keys: Sequence[str]) -> str:
-    short = {key: key.removeprefix("algorithm.").removeprefix("model.") for key in keys}
-    return ", ".join(f"{short[key]}={config.get(key)}" for key in keys)
+def in_words(settings: Mapping[str, Any]) -> str:
+    """Settings as on the command line, without the groups that go without saying."""
+    return ", ".join(f"{short(key)}={value}" for key, value in settings.items())
+
+
+def short(key: str) -> str:
+    """A key without the name of its group."""
+    return key.removeprefix("algorithm.").removeprefix("model.")
 
 
 def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from fedmuon_app.config import load
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.diagnostics import MEASURES
-from fedmuon_app.report.runs import LAST, Experiment, Run
+from fedmuon_app.report.runs import LAST, Experiment, Run, in_words, short
 
 LEVELS = (0.80, 0.85, 0.88, 0.90)
 STEP_SIZES = ("algorithm.lr", "algorithm.vector_lr", "algorithm.outer_lr")
@@ -98,23 +98,33 @@ def reached(experiments: Sequence[Experiment]) -> Table:
 
 def step_sizes(experiments: Sequence[Experiment]) -> Table:
     """Where a method was tried with several step sizes: the best ones, beside the paper's."""
-    grids: dict[tuple[str, str, int], list[Experiment]] = {}
+    grids: dict[tuple[str, str, str], list[Experiment]] = {}
     for e in experiments:
-        grids.setdefault((e.panel, e.method, int(e.config["rounds"])), []).append(e)
+        other = in_words({key: value for key, value in e.own.items() if key not in STEP_SIZES})
+        grids.setdefault((e.panel, e.method, other), []).append(e)
     rows = []
-    for (panel, method, rounds), tried in sorted(grids.items(), key=lambda item: item[0][0]):
-        axes = [key for key in STEP_SIZES if len({e.config[key] for e in tried}) > 1]
-        if not axes:
+    for (panel, method, other), tried in grids.items():
+        if len(tried) == 1:
             continue
         best = max(tried, key=lambda e: e.final)
-        edges = [_short(key) for key in axes if best.config[key] == max(e.config[key] for e in tried)]
-        cells = [panel, tried[0].name, str(rounds), str(len(tried)), _steps(best.config), f"{best.final:.4f}"]
-        cells += [", ".join(edges), *_papers(method, best.config, tried)]
+        cells = [panel, best.name, other, str(best.config["rounds"]), str(len(tried)), _format(_numbers(best))]
+        cells += [f"{best.final:.4f}", _edges(best, tried), *_papers(method, tried)]
         rows.append(Row(cells, [run for e in tried for run in e.runs]))
-    columns = ("data", "method", "rounds", "tried", "best", "accuracy", "largest tried", "the paper's", "its accuracy")
+    columns = (
+        "data",
+        "method",
+        "settings",
+        "rounds",
+        "tried",
+        "best",
+        "accuracy",
+        "on the edge",
+        "the paper's",
+        "its accuracy",
+    )
     caption = (
         "Of the step sizes that were tried, those with the best final accuracy (lr, vector_lr of what is no matrix, "
-        "outer_lr of the server). Largest tried: a better one may lie beyond."
+        "outer_lr of the server). On the edge: the largest or smallest tried, so a better one may lie beyond."
     )
     return Table("step_sizes", "Step sizes", caption, columns, rows)
 
@@ -134,13 +144,25 @@ def diagnostics(experiments: Sequence[Experiment]) -> Table:
     return Table("diagnostics", "Diagnostics", caption, ("data", "method", "settings", *MEASURES.values()), rows)
 
 
-def _papers(method: str, config: dict[str, Any] | Any, tried: Sequence[Experiment]) -> tuple[str, str]:
+def _papers(method: str, tried: Sequence[Experiment]) -> tuple[str, str]:
     """The paper's step sizes for this problem, and the accuracy that they had here."""
+    config = tried[0].config
     steps = paper_steps(str(config["dataset.name"]), method, float(config["partition.beta"] or 0))
     if steps is None:
         return "", ""
-    here = [e for e in tried if _numbers(e.config) == (*steps, 1.0)]
+    here = [e for e in tried if _numbers(e) == (*steps, 1.0)]
     return _format((*steps, 1.0)), f"{here[0].final:.4f}" if here else "not tried"
+
+
+def _edges(best: Experiment, tried: Sequence[Experiment]) -> str:
+    """Which of the best step sizes are the largest, or the smallest, of several that were tried."""
+    found = []
+    for key in STEP_SIZES:
+        values = {e.config[key] for e in tried}
+        for name, edge in (("largest", max), ("smallest", min)):
+            if len(values) > 1 and best.config[key] == edge(values):
+                found.append(f"{name} {short(key)}")
+    return ", ".join(found)
 
 
 @cache
@@ -154,21 +176,13 @@ def paper_steps(dataset: str, method: str, beta: float) -> tuple[float, float | 
     return None if method == "muloco" else (a.lr, a.vector_lr)
 
 
-def _numbers(config: Any) -> tuple[float | None, ...]:
-    return tuple(config[key] for key in STEP_SIZES)
-
-
-def _steps(config: Any) -> str:
-    return _format(_numbers(config))
+def _numbers(e: Experiment) -> tuple[float | None, ...]:
+    return tuple(e.config[key] for key in STEP_SIZES)
 
 
 def _format(numbers: Sequence[float | None]) -> str:
-    named = zip(STEP_SIZES, numbers, strict=True)
-    return ", ".join(f"{_short(key)}={x:g}" for key, x in named if x is not None and (key, x) != (STEP_SIZES[2], 1.0))
-
-
-def _short(key: str) -> str:
-    return key.removeprefix("algorithm.")
+    named = dict(zip(map(short, STEP_SIZES), numbers, strict=True))
+    return ", ".join(f"{key}={x:g}" for key, x in named.items() if x is not None and (key, x) != ("outer_lr", 1.0))
 
 
 def _mean(results: Sequence[Any], key: str, form: str, unit: float = 1.0) -> str:

@@ -125,8 +125,8 @@ def test_the_best_of_a_grid_stands_beside_the_papers(tmp_path: Path) -> None:
     found = experiments(read_runs([tmp_path]))
     row = cells(step_sizes(found), "FedMuon")
     assert (row["tried"], row["best"], row["accuracy"]) == ("5", "lr=0.002, vector_lr=0.04", "0.8000")
-    assert (row["largest tried"], row["the paper's"], row["its accuracy"]) == (
-        "vector_lr", "lr=0.001, vector_lr=0.01", "0.6000",
+    assert (row["on the edge"], row["the paper's"], row["its accuracy"]) == (
+        "largest vector_lr", "lr=0.001, vector_lr=0.01", "0.6000",
     )  # fmt: skip
     assert len(step_sizes(found).rows) == 1
     drawn = {label for _, _, label in shown(found)}  # five lines of a method would be too many
