@@ -1,7 +1,7 @@
 """The configuration of a run, from Hydra to checked dataclasses."""
 
 from fedmuon_app.config.load import build_module, conf_dir, dump, load, loads, register, split, typed
-from fedmuon_app.config.resume import refuse_another, resumed
+from fedmuon_app.config.resume import flat, refuse_another, resumed
 from fedmuon_app.config.schema import Config
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "build_module",
     "conf_dir",
     "dump",
+    "flat",
     "load",
     "loads",
     "refuse_another",

@@ -54,19 +54,19 @@ def refuse_another(folder: str, was: Mapping[str, Any], config: Config) -> None:
     Raises:
         InputError: something else does.
     """
-    now = _flat(asdict(config))
-    for key, value in _flat(was).items():
+    now = flat(asdict(config))
+    for key, value in flat(was).items():
         free = any(key == word or key.startswith(word + ".") for word in FREE)
         if not free and now.get(key) != value:
             raise InputError(f"{key} = {now.get(key)}: the run to resume in {folder} has {value}")
 
 
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A configuration with dotted keys."""
+    found: dict[str, Any] = {}
     for key, value in tree.items():
-        flat |= (
-            _flat(cast(Mapping[str, Any], value), f"{prefix}{key}.")
-            if isinstance(value, dict)
-            else {prefix + key: value}
-        )
-    return flat
+        if isinstance(value, dict):
+            found |= flat(cast(Mapping[str, Any], value), f"{prefix}{key}.")
+        else:
+            found[prefix + key] = value
+    return found

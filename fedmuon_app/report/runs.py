@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from fedmuon_app.algorithms.methods import METHODS
+from fedmuon_app.config import flat
 
 # what may differ between two runs of one experiment
 INCIDENTAL = (
@@ -37,7 +38,7 @@ class Run:
     @cached_property
     def config(self) -> dict[str, Any]:
         """With dotted keys."""
-        return _flat(self.result["config"])
+        return flat(self.result["config"])
 
     @property
     def final(self) -> float:
@@ -161,10 +162,3 @@ def in_words(settings: Mapping[str, Any]) -> str:
 def short(key: str) -> str:
     """A key without the name of its group."""
     return key.removeprefix("algorithm.").removeprefix("model.")
-
-
-def _flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in node.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat
