@@ -1,3 +1,4 @@
+import copy
 import io
 import pickle
 
@@ -34,6 +35,24 @@ def test_a_call_and_its_answer() -> None:
     assert torch.equal(update.X, X)
     assert torch.equal(update.dC, dC)
     assert update.loss == 0.25
+
+
+def test_the_bytes_of_an_array_travel_beside_its_pickle() -> None:
+    record, beside = to_record(torch.arange(100.0)), []
+    pickled = pickle.dumps(record, protocol=5, buffer_callback=beside.append)
+    assert len(pickled) < 400
+    there = np.frombuffer(beside[0], dtype=np.uint8).copy()  # what Ray shares between its processes
+    x = from_record(pickle.loads(pickled, buffers=[memoryview(there).toreadonly()]))
+    assert torch.equal(x, torch.arange(100.0))
+    assert there.ctypes.data <= x.data_ptr() < there.ctypes.data + there.nbytes
+
+
+@pytest.mark.parametrize("protocol", [4, 5])
+def test_an_array_can_be_pickled_and_copied_as_any_other(protocol: int) -> None:
+    record = to_record(torch.arange(5.0))
+    for again in (pickle.loads(pickle.dumps(record, protocol=protocol)), copy.deepcopy(record)):
+        assert torch.equal(from_record(again), torch.arange(5.0))
+        assert isinstance(again[FLAT].data, bytes)
 
 
 def with_bytes(data: bytes) -> ArrayRecord:
