@@ -15,7 +15,8 @@ from typing import Any, SupportsIndex, cast
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array as FlowerArray
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common.constant import SType
 from numpy.lib import format as npy
 from torch import Tensor
@@ -31,18 +32,21 @@ About = Mapping[str, str]
 """``experiment``, and ``config``, the run's whole configuration as YAML."""
 
 
-class Flat(Array):
-    """An array that Ray copies once, into memory that its processes share, in place of three times on each way."""
+class Array(FlowerArray):
+    """An array that Ray copies once, into memory that its processes share, in place of three times on each way.
+
+    It has the name of Flower's, which goes with the bytes over a network: there it comes back as Flower's.
+    """
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         """With pickle's protocol 5 the bytes may travel beside the pickle."""
         if protocol.__index__() < 5:
             return super().__reduce_ex__(protocol)
-        return _flat, (self.dtype, self.shape, self.stype, pickle.PickleBuffer(self.data))
+        return _unpickled, (self.dtype, self.shape, self.stype, pickle.PickleBuffer(self.data))
 
 
-def _flat(dtype: str, shape: tuple[int, ...], stype: str, data: bytes) -> Flat:
-    array = Flat.__new__(Flat)  # the constructor wants bytes, and from Ray this is a view of its shared memory
+def _unpickled(dtype: str, shape: tuple[int, ...], stype: str, data: bytes) -> Array:
+    array = Array.__new__(Array)  # the constructor wants bytes, and from Ray this is a view of its shared memory
     array.dtype, array.shape, array.stype, array.data = dtype, shape, stype, data
     return array
 
@@ -53,7 +57,7 @@ def to_record(x: Tensor) -> ArrayRecord:
     npy.write_array_header_1_0(head, npy.header_data_from_array_1_0(array))
     data = b"".join((head.getvalue(), array.data))
     record = ArrayRecord()  # given its arrays, it would make new ones of Flower's own kind
-    record[FLAT] = Flat(str(array.dtype), array.shape, SType.NUMPY, data)
+    record[FLAT] = Array(str(array.dtype), array.shape, SType.NUMPY, data)
     return record
 
 

@@ -55,6 +55,13 @@ def test_an_array_can_be_pickled_and_copied_as_any_other(protocol: int) -> None:
         assert isinstance(again[FLAT].data, bytes)
 
 
+def test_over_a_network_an_array_is_one_of_flowers() -> None:
+    (ours,) = to_record(torch.arange(5.0)).values()
+    flowers = Array(ours.dtype, ours.shape, ours.stype, ours.data)
+    assert ours.deflate() == flowers.deflate()
+    assert ours.object_id == flowers.object_id
+
+
 def with_bytes(data: bytes) -> ArrayRecord:
     return ArrayRecord({FLAT: Array("float32", (5,), "numpy.ndarray", data)})
 
