@@ -104,13 +104,26 @@ def shown(experiments: Sequence[Experiment]) -> list[tuple[Experiment, str, str]
     return lines
 
 
+def window(curves: Sequence[Curve]) -> tuple[float, float]:
+    """The part of the accuracies in which the curves can be told apart: early rounds, and what fails, may lie below."""
+    values = np.concatenate([mean for _, mean, _ in curves])
+    low, top = float(np.quantile(values, 0.25)), float(values.max())
+    bottom = max(float(values.min()), low - 3 * (top - low))
+    margin = 0.05 * (top - bottom) or 0.05
+    return bottom - margin, top + margin
+
+
 def _panel(axes: Axes, panel: str, experiments: Sequence[Experiment], kind: Kind) -> None:
-    for e, style, label in shown(experiments):
-        x, mean, spread = curve(e, kind)
-        colour = COLOURS[e.method]
-        axes.plot(x, mean, style, color=colour, label=label, linewidth=1.8)
-        axes.fill_between(x, mean - spread, mean + spread, color=colour, alpha=0.2, linewidth=0)
+    lines = [(*line, curve(line[0], kind)) for line in shown(experiments)]
+    lines = [line for line in lines if len(line[3][0])]
     axes.set(title=panel, xlabel=kind.x_label, ylabel=kind.y_label, yscale="log" if kind.log else "linear")
+    if not kind.log:
+        axes.set_ylim(*window([points for *_, points in lines]))
+    for e, style, label, (x, mean, spread) in lines:
+        below = not kind.log and mean.max() < axes.get_ylim()[0]
+        name = f"{label} (below, {mean.max():.2f})" if below else label
+        axes.plot(x, mean, style, color=COLOURS[e.method], label=name, linewidth=1.8)
+        axes.fill_between(x, mean - spread, mean + spread, color=COLOURS[e.method], alpha=0.2, linewidth=0)
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
 

@@ -14,7 +14,7 @@ from PIL import Image
 from fedmuon_app.config import load
 from fedmuon_app.errors import InputError
 from fedmuon_app.report import cli
-from fedmuon_app.report.figure import ACCURACY, curve, shown
+from fedmuon_app.report.figure import ACCURACY, curve, draw, shown
 from fedmuon_app.report.files import archive, read_runs
 from fedmuon_app.report.runs import experiments
 from fedmuon_app.report.table import Table, accuracy, markdown, paper_steps, reached, step_sizes, tables
@@ -96,6 +96,18 @@ def test_a_curve_is_the_mean_over_seeds_with_its_spread(sweep: Path) -> None:
     assert by_round[2] == pytest.approx([statistics.stdev([0.5, 0.7]), statistics.stdev([0.8, 0.9])])
     assert by_epoch[0] == pytest.approx([25.0, 50.0])  # 1600 examples of 16 clients: 2 steps of 64; 5 steps a round
     assert by_bytes[0] == pytest.approx([3.0, 6.0])
+
+
+def test_a_figure_shows_where_curves_can_be_told_apart_and_names_what_lies_below(tmp_path: Path) -> None:
+    for i, method in enumerate(("fedavg", "scaffold", "localmuon", "fedmuon")):
+        write_run(tmp_path / str(i), [0.2, *(0.8 + 0.01 * i + 0.001 * r for r in range(20))], f"algorithm={method}")
+    write_run(tmp_path / "4", [0.1] * 21, "algorithm=fedavg_adam")
+    (axes,) = draw(experiments(read_runs([tmp_path])), ACCURACY[0]).axes
+    bottom, top = axes.get_ylim()
+    assert 0.6 < bottom < 0.8
+    assert 0.849 < top < 0.88
+    names = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert names == ["FedAvg", "FedAvg (Adam) (below, 0.10)", "SCAFFOLD", "LocalMuon", "FedMuon"]
 
 
 def test_the_final_accuracy_is_the_mean_of_the_last_five_evaluations(tmp_path: Path) -> None:
