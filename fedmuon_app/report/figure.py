@@ -123,7 +123,8 @@ def _panel(axes: Axes, panel: str, experiments: Sequence[Experiment], kind: Kind
         below = not kind.log and mean.max() < axes.get_ylim()[0]
         name = f"{label} (below, {mean.max():.2f})" if below else label
         axes.plot(x, mean, style, color=COLOURS[e.method], label=name, linewidth=1.8)
-        axes.fill_between(x, mean - spread, mean + spread, color=COLOURS[e.method], alpha=0.2, linewidth=0)
+        if not below:  # its band would cover the others
+            axes.fill_between(x, mean - spread, mean + spread, color=COLOURS[e.method], alpha=0.2, linewidth=0)
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
 

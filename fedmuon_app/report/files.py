@@ -3,7 +3,7 @@
 import csv
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +56,9 @@ def archive(runs: Sequence[Run], folder: Path) -> list[Path]:
         writer = csv.DictWriter(stream, ["run", *columns], lineterminator="\n")
         writer.writeheader()
         writer.writerows({"run": name, **line} for name, run in zip(names, runs, strict=True) for line in run.lines)
-    shared = _shared([dict(run.result) for run in runs])
-    own = {name: _without(dict(run.result), shared) for name, run in zip(names, runs, strict=True)}
+    results = [_without_place(run.result) for run in runs]
+    shared = _shared(results)
+    own = {name: _without(result, shared) for name, result in zip(names, results, strict=True)}
     (folder / ARCHIVE).write_text(json.dumps({"shared": shared, "runs": own}, indent=1, ensure_ascii=False) + "\n")
     return [folder / CURVES, folder / ARCHIVE]
 
@@ -69,6 +70,11 @@ def _archived(file: Path) -> list[Run]:
             lines.setdefault(row.pop("run"), []).append({k: json.loads(x) if x else None for k, x in row.items()})
     stored = json.loads(file.read_text())
     return [Run(file.parent / name, _with(own, stored["shared"]), lines[name]) for name, own in stored["runs"].items()]
+
+
+def _without_place(result: Mapping[str, Any]) -> Tree:
+    """A result without the folder that the run was in: an archive is for other machines."""
+    return {**result, "config": {**result["config"], "run_dir": None, "resume": None}}
 
 
 def _shared(trees: Sequence[Tree]) -> Tree:

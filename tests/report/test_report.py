@@ -172,10 +172,12 @@ def test_an_archive_gives_the_same_report(sweep: Path, tmp_path: Path) -> None:
     archive(runs, tmp_path / "archive")
     again = read_runs([tmp_path / "archive"])
     assert [run.folder.name for run in again] == [run.folder.name for run in runs]
-    assert [run.result for run in again] == [run.result for run in runs]
+    for before, after in zip(runs, again, strict=True):
+        assert after.result == {**before.result, "config": {**before.result["config"], "run_dir": None}}
     assert [run.lines for run in again] == [run.lines for run in runs]
     stored = json.loads((tmp_path / "archive" / "runs.json").read_text())
     assert stored["shared"]["config"]["local"]["steps"] == 5
+    assert "elsewhere" not in json.dumps(stored)
     assert stored["runs"]["5"]["config"]["partition"] == {"beta": 10.0}
     cli.write(experiments(again), tmp_path / "out")
     page = Seen((tmp_path / "out" / "index.html").read_text())
