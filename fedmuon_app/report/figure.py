@@ -8,6 +8,7 @@ from itertools import cycle
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -19,6 +20,7 @@ from fedmuon_app.report.runs import Experiment, Run
 PALETTE = ("#E69F00", "#B8A800", "#009E73", "#56B4E9", "#0072B2", "#D55E00", "#CC79A7")
 COLOURS = dict(zip(METHODS, cycle(PALETTE), strict=False))
 STYLES = ("-", "--", ":", "-.")  # of a method's experiments in one panel
+SHADES = 9  # experiments of one method that can be told apart where it is alone
 
 Value = Callable[[Run, Mapping[str, float]], float | None]
 """A coordinate of a line of metrics.jsonl; None: it is not known."""
@@ -62,7 +64,7 @@ def draw(experiments: Sequence[Experiment], kind: Kind, columns: int = 4) -> Fig
     """A panel for each problem, a line for each experiment: the mean over its seeds.
 
     The band is one sample standard deviation to each side; one seed has none. Of a method that has more
-    experiments in a panel than there are styles, only the best is drawn.
+    experiments in a panel than can be told apart, only the best is drawn.
     """
     panels = list(dict.fromkeys(e.panel for e in experiments))
     wide = min(len(panels), columns)
@@ -74,6 +76,16 @@ def draw(experiments: Sequence[Experiment], kind: Kind, columns: int = 4) -> Fig
     for ax in axes[len(panels) :]:
         ax.remove()
     return figure
+
+
+@dataclass(frozen=True)
+class Line:
+    """What is drawn of an experiment, and how."""
+
+    experiment: Experiment
+    colour: str
+    style: str
+    label: str
 
 
 Curve = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
@@ -91,16 +103,21 @@ def curve(e: Experiment, kind: Kind) -> Curve:
     return x, y.mean(1), y.std(1, ddof=1) if y.shape[1] > 1 else np.zeros(len(y))
 
 
-def shown(experiments: Sequence[Experiment]) -> list[tuple[Experiment, str, str]]:
-    """The experiments of a panel that are drawn, each with its style and its label."""
+def shown(experiments: Sequence[Experiment]) -> list[Line]:
+    """The lines of a panel: a method has a colour and its experiments styles; of one method alone they have colours."""
+    methods = list(dict.fromkeys(e.method for e in experiments))
+    if len(methods) == 1 and 1 < len(experiments) <= SHADES:
+        shades = mpl.colormaps["viridis"](np.linspace(0.05, 0.9, len(experiments)))
+        return [Line(e, to_hex(shade), "-", e.label) for e, shade in zip(experiments, shades, strict=True)]
     lines = []
-    for method in dict.fromkeys(e.method for e in experiments):
+    for method in methods:
         alike = [e for e in experiments if e.method == method]
+        colour = COLOURS[method]
         if len(alike) > len(STYLES):
             best = max(alike, key=lambda e: e.final)
-            lines.append((best, STYLES[0], f"{best.label}, best of {len(alike)}"))
+            lines.append(Line(best, colour, STYLES[0], f"{best.label}, best of {len(alike)}"))
         else:
-            lines += [(e, style, e.label) for e, style in zip(alike, STYLES, strict=False)]
+            lines += [Line(e, colour, style, e.label) for e, style in zip(alike, STYLES, strict=False)]
     return lines
 
 
@@ -114,17 +131,17 @@ def window(curves: Sequence[Curve]) -> tuple[float, float]:
 
 
 def _panel(axes: Axes, panel: str, experiments: Sequence[Experiment], kind: Kind) -> None:
-    lines = [(*line, curve(line[0], kind)) for line in shown(experiments)]
-    lines = [line for line in lines if len(line[3][0])]
+    curves = [(line, curve(line.experiment, kind)) for line in shown(experiments)]
+    curves = [(line, points) for line, points in curves if len(points[0])]
     axes.set(title=panel, xlabel=kind.x_label, ylabel=kind.y_label, yscale="log" if kind.log else "linear")
     if not kind.log:
-        axes.set_ylim(*window([points for *_, points in lines]))
-    for e, style, label, (x, mean, spread) in lines:
+        axes.set_ylim(*window([points for _, points in curves]))
+    for line, (x, mean, spread) in curves:
         below = not kind.log and mean.max() < axes.get_ylim()[0]
-        name = f"{label} (below, {mean.max():.2f})" if below else label
-        axes.plot(x, mean, style, color=COLOURS[e.method], label=name, linewidth=1.8)
+        name = f"{line.label} (below, {mean.max():.2f})" if below else line.label
+        axes.plot(x, mean, line.style, color=line.colour, label=name, linewidth=1.8)
         if not below:  # its band would cover the others
-            axes.fill_between(x, mean - spread, mean + spread, color=COLOURS[e.method], alpha=0.2, linewidth=0)
+            axes.fill_between(x, mean - spread, mean + spread, color=line.colour, alpha=0.2, linewidth=0)
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
 

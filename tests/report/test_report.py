@@ -141,8 +141,10 @@ def test_the_best_of_a_grid_stands_beside_the_papers(tmp_path: Path) -> None:
         "largest vector_lr", "lr=0.001, vector_lr=0.01", "0.6000",
     )  # fmt: skip
     assert len(step_sizes(found).rows) == 1
-    drawn = {label for _, _, label in shown(found)}  # five lines of a method would be too many
+    drawn = {line.label for line in shown(found)}  # five lines of a method would be too many
     assert drawn == {"FedMuon, lr=0.002, vector_lr=0.04, best of 5", "FedAvg"}
+    alone = shown([e for e in found if e.method == "fedmuon"])
+    assert len({line.colour for line in alone}) == 5
 
 
 def test_the_papers_step_sizes_are_those_of_its_experiments_in_conf() -> None:
