@@ -6,13 +6,18 @@ from typing import Any
 
 from fedmuon_app.algorithms.lmo import SCALES
 from fedmuon_app.algorithms.methods import METHODS
-from fedmuon_app.config.schema import Config
+from fedmuon_app.config.schema import Algorithm, Config, Federation
 from fedmuon_app.data.augment import AUGMENTATIONS
 from fedmuon_app.errors import InputError
 
 ENGINES = ("in_process", "simulation", "deployment")
 DATASETS = ("digits", "fashion_mnist", "cifar10", "image_folder")
 PARTITIONS = ("dirichlet", "iid", "shard", "pathological")
+
+Rule = tuple[str, object, bool, str]
+"""A key, its value, whether that is allowed, and what is."""
+
+POSITIVE, UNIT = "must be a positive number", "must be at least 1"
 
 
 def check(c: Config) -> None:
@@ -22,69 +27,7 @@ def check(c: Config) -> None:
         InputError: names the key, its value, and what is allowed.
     """
     a = c.algorithm
-    positive, unit = "must be a positive number", "must be at least 1"
-
-    def above_0(x: float) -> bool:
-        return 0 < x < math.inf
-
-    f, e = c.federation, c.engine
-    n, S, memory = f.num_clients, f.clients_per_round, e.stack_memory
-    every, bound, examples = c.checkpoint.every, f.norm_bound, c.evaluation.diagnostics
-    rules: list[tuple[str, object, bool, str]] = [
-        ("rounds", c.rounds, c.rounds >= 1, unit),
-        ("seed", c.seed, c.seed >= 0, "must not be negative"),
-        ("device", c.device, re.fullmatch(r"auto|cpu|cuda(:\d+)?", c.device) is not None, "must be auto, cpu or cuda"),
-        _one_of("compute", c.compute, ("float32", "bfloat16")),
-        ("federation.num_clients", n, n >= 1, unit),
-        ("federation.clients_per_round", S, 1 <= S <= n, f"must lie between 1 and federation.num_clients = {n}"),
-        ("federation.connect_timeout", f.connect_timeout, above_0(f.connect_timeout), positive),
-        ("federation.round_timeout", f.round_timeout, above_0(f.round_timeout), positive),
-        (
-            "federation.min_replies",
-            f.min_replies,
-            f.min_replies is None or 1 <= f.min_replies <= S,
-            f"must lie between 1 and federation.clients_per_round = {S}, or be null",
-        ),
-        ("federation.grace", f.grace, 0 <= f.grace < math.inf, "must not be negative"),
-        ("federation.norm_bound", bound, bound is None or 1 < bound < math.inf, "must be a number above 1, or null"),
-        ("local.steps", c.local.steps, c.local.steps >= 1, unit),
-        ("local.batch_size", c.local.batch_size, c.local.batch_size >= 1, unit),
-        ("evaluation.every", c.evaluation.every, c.evaluation.every >= 1, unit),
-        ("evaluation.diagnostics", examples, examples is None or examples >= 1, unit + ", or null"),
-        _one_of("tracker", c.tracker, ("none", "tensorboard")),
-        ("checkpoint.every", every, every is None or every >= 1, unit + ", or null"),
-        _one_of("algorithm", a.name, METHODS),
-        ("algorithm.lr", a.lr, above_0(a.lr), positive),
-        ("algorithm.vector_lr", a.vector_lr, a.vector_lr is None or above_0(a.vector_lr), positive + " or null"),
-        ("algorithm.alpha", a.alpha, 0 < a.alpha <= 1, "must lie in (0, 1]"),
-        _one_of("algorithm.momentum", a.momentum, ("ema", "heavy_ball")),
-        _one_of("algorithm.control", a.control, (None, "none", "gradient", "momentum")),
-        _one_of("algorithm.start", a.start, ("zeros", "gradient")),
-        ("algorithm.outer_lr", a.outer_lr, above_0(a.outer_lr), positive),
-        ("algorithm.outer_momentum", a.outer_momentum, 0 <= a.outer_momentum < 1, "must lie in [0, 1)"),
-        ("algorithm.beta2", a.beta2, 0 <= a.beta2 < 1, "must lie in [0, 1)"),
-        ("algorithm.eps", a.eps, above_0(a.eps), positive),
-        _one_of("algorithm.lmo.norm", a.lmo.norm, ("spectral", "euclidean", "max")),
-        ("algorithm.lmo.steps", a.lmo.steps, a.lmo.steps >= 0, "must be at least 0"),
-        _one_of("algorithm.lmo.dtype", a.lmo.dtype, ("float32", "bfloat16")),
-        ("algorithm.lmo.coefficients", a.lmo.coefficients, len(a.lmo.coefficients) == 3, "must be three numbers"),
-        _one_of("algorithm.lmo.scale", a.lmo.scale, SCALES),
-        _one_of("dataset", c.dataset.name, DATASETS),
-        ("dataset.validation", c.dataset.validation, 0 <= c.dataset.validation < 1, "must lie in [0, 1)"),
-        _one_of("dataset.augment", c.dataset.augment, AUGMENTATIONS),
-        ("dataset.size", c.dataset.size, c.dataset.size >= 1, unit),
-        ("dataset.channels", c.dataset.channels, c.dataset.channels in (1, 3), "must be 1 or 3"),
-        _one_of("partition", c.partition.name, PARTITIONS),
-        ("partition.beta", c.partition.beta, above_0(c.partition.beta), positive),
-        ("partition.classes_per_client", c.partition.classes_per_client, c.partition.classes_per_client >= 1, unit),
-        ("partition.shards_per_client", c.partition.shards_per_client, c.partition.shards_per_client >= 1, unit),
-        _one_of("engine", e.name, ENGINES),
-        ("engine.threads", e.threads, e.threads >= 1, unit),
-        ("engine.workers", e.workers, e.workers is None or e.workers >= 0, "must be null or >= 0"),
-        ("engine.stack_memory", memory, memory is None or above_0(memory), positive + " or null"),
-        ("engine.cpus_per_client", e.cpus_per_client, e.cpus_per_client >= 1, unit),
-        ("engine.gpus_per_client", e.gpus_per_client, e.gpus_per_client >= 0, "must not be negative"),
-    ]
+    rules = [*_run(c), *_federation(c.federation), *_rounds(c), *_algorithm(a), *_data(c), *_engine(c)]
     for key, value, holds, rule in rules:
         if not holds:
             raise InputError(f"{key} = {value}: {rule}")
@@ -93,6 +36,96 @@ def check(c: Config) -> None:
         raise InputError(f"algorithm.start = gradient: {a.name} has no control variate to start; leave it at zeros")
 
 
-def _one_of(key: str, value: object, allowed: Any) -> tuple[str, object, bool, str]:
+def _run(c: Config) -> list[Rule]:
+    return [
+        ("rounds", c.rounds, c.rounds >= 1, UNIT),
+        ("seed", c.seed, c.seed >= 0, "must not be negative"),
+        ("device", c.device, re.fullmatch(r"auto|cpu|cuda(:\d+)?", c.device) is not None, "must be auto, cpu or cuda"),
+        _one_of("compute", c.compute, ("float32", "bfloat16")),
+    ]
+
+
+def _federation(f: Federation) -> list[Rule]:
+    n, S, bound = f.num_clients, f.clients_per_round, f.norm_bound
+    return [
+        ("federation.num_clients", n, n >= 1, UNIT),
+        ("federation.clients_per_round", S, 1 <= S <= n, f"must lie between 1 and federation.num_clients = {n}"),
+        ("federation.connect_timeout", f.connect_timeout, _above_0(f.connect_timeout), POSITIVE),
+        ("federation.round_timeout", f.round_timeout, _above_0(f.round_timeout), POSITIVE),
+        (
+            "federation.min_replies",
+            f.min_replies,
+            f.min_replies is None or 1 <= f.min_replies <= S,
+            f"must lie between 1 and federation.clients_per_round = {S}, or be null",
+        ),
+        ("federation.grace", f.grace, 0 <= f.grace < math.inf, "must not be negative"),
+        ("federation.norm_bound", bound, bound is None or 1 < bound < math.inf, "must be a number above 1, or null"),
+    ]
+
+
+def _rounds(c: Config) -> list[Rule]:
+    every, examples = c.checkpoint.every, c.evaluation.diagnostics
+    return [
+        ("local.steps", c.local.steps, c.local.steps >= 1, UNIT),
+        ("local.batch_size", c.local.batch_size, c.local.batch_size >= 1, UNIT),
+        ("evaluation.every", c.evaluation.every, c.evaluation.every >= 1, UNIT),
+        ("evaluation.diagnostics", examples, examples is None or examples >= 1, UNIT + ", or null"),
+        _one_of("tracker", c.tracker, ("none", "tensorboard")),
+        ("checkpoint.every", every, every is None or every >= 1, UNIT + ", or null"),
+    ]
+
+
+def _algorithm(a: Algorithm) -> list[Rule]:
+    return [
+        _one_of("algorithm", a.name, METHODS),
+        ("algorithm.lr", a.lr, _above_0(a.lr), POSITIVE),
+        ("algorithm.vector_lr", a.vector_lr, a.vector_lr is None or _above_0(a.vector_lr), POSITIVE + " or null"),
+        ("algorithm.alpha", a.alpha, 0 < a.alpha <= 1, "must lie in (0, 1]"),
+        _one_of("algorithm.momentum", a.momentum, ("ema", "heavy_ball")),
+        _one_of("algorithm.control", a.control, (None, "none", "gradient", "momentum")),
+        _one_of("algorithm.start", a.start, ("zeros", "gradient")),
+        ("algorithm.outer_lr", a.outer_lr, _above_0(a.outer_lr), POSITIVE),
+        ("algorithm.outer_momentum", a.outer_momentum, 0 <= a.outer_momentum < 1, "must lie in [0, 1)"),
+        ("algorithm.beta2", a.beta2, 0 <= a.beta2 < 1, "must lie in [0, 1)"),
+        ("algorithm.eps", a.eps, _above_0(a.eps), POSITIVE),
+        _one_of("algorithm.lmo.norm", a.lmo.norm, ("spectral", "euclidean", "max")),
+        ("algorithm.lmo.steps", a.lmo.steps, a.lmo.steps >= 0, "must be at least 0"),
+        _one_of("algorithm.lmo.dtype", a.lmo.dtype, ("float32", "bfloat16")),
+        ("algorithm.lmo.coefficients", a.lmo.coefficients, len(a.lmo.coefficients) == 3, "must be three numbers"),
+        _one_of("algorithm.lmo.scale", a.lmo.scale, SCALES),
+    ]
+
+
+def _data(c: Config) -> list[Rule]:
+    return [
+        _one_of("dataset", c.dataset.name, DATASETS),
+        ("dataset.validation", c.dataset.validation, 0 <= c.dataset.validation < 1, "must lie in [0, 1)"),
+        _one_of("dataset.augment", c.dataset.augment, AUGMENTATIONS),
+        ("dataset.size", c.dataset.size, c.dataset.size >= 1, UNIT),
+        ("dataset.channels", c.dataset.channels, c.dataset.channels in (1, 3), "must be 1 or 3"),
+        _one_of("partition", c.partition.name, PARTITIONS),
+        ("partition.beta", c.partition.beta, _above_0(c.partition.beta), POSITIVE),
+        ("partition.classes_per_client", c.partition.classes_per_client, c.partition.classes_per_client >= 1, UNIT),
+        ("partition.shards_per_client", c.partition.shards_per_client, c.partition.shards_per_client >= 1, UNIT),
+    ]
+
+
+def _engine(c: Config) -> list[Rule]:
+    e, memory = c.engine, c.engine.stack_memory
+    return [
+        _one_of("engine", e.name, ENGINES),
+        ("engine.threads", e.threads, e.threads >= 1, UNIT),
+        ("engine.workers", e.workers, e.workers is None or e.workers >= 0, "must be null or >= 0"),
+        ("engine.stack_memory", memory, memory is None or _above_0(memory), POSITIVE + " or null"),
+        ("engine.cpus_per_client", e.cpus_per_client, e.cpus_per_client >= 1, UNIT),
+        ("engine.gpus_per_client", e.gpus_per_client, e.gpus_per_client >= 0, "must not be negative"),
+    ]
+
+
+def _above_0(x: float) -> bool:
+    return 0 < x < math.inf
+
+
+def _one_of(key: str, value: object, allowed: Any) -> Rule:
     names = ", ".join("null" if name is None else name for name in allowed)
     return key, value, value in allowed, f"must be one of {names}"
