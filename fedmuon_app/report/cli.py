@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedmuon_app.errors import InputError
-from fedmuon_app.report.figure import draw, kinds, png_and_svg
+from fedmuon_app.report.figure import draw, drawable, png_and_svg
 from fedmuon_app.report.files import archive, read_runs, unfinished
 from fedmuon_app.report.page import page
 from fedmuon_app.report.runs import Experiment, experiments
@@ -41,8 +41,8 @@ def write(found: Sequence[Experiment], out: Path) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     files: dict[str, str | bytes] = {}
     svgs = {}
-    for kind in kinds(found):
-        png, svgs[kind] = png_and_svg(draw(found, kind))
+    for kind, some in drawable(found).items():
+        png, svgs[kind] = png_and_svg(draw(some, kind))
         files |= {f"{kind.name}.png": png, f"{kind.name}.svg": svgs[kind]}
     made = tables(found)
     text = "\n".join(markdown(table) for table in made)

@@ -51,17 +51,17 @@ ACCURACY = (
     ),
 )  # fmt: skip
 
-
 DIAGNOSTICS = tuple(Kind(key, "round", sign, _round, key, log=True) for key, sign in MEASURES.items())
 
 
-def kinds(experiments: Sequence[Experiment]) -> list[Kind]:
-    """Those that these experiments have numbers for."""
-    return [kind for kind in (*ACCURACY, *DIAGNOSTICS) if any(len(curve(e, kind)[0]) for e in experiments)]
+def drawable(experiments: Sequence[Experiment]) -> dict[Kind, list[Experiment]]:
+    """For each figure that any of them has numbers for, those that have."""
+    having = {kind: [e for e in experiments if len(curve(e, kind)[0])] for kind in (*ACCURACY, *DIAGNOSTICS)}
+    return {kind: some for kind, some in having.items() if some}
 
 
 def draw(experiments: Sequence[Experiment], kind: Kind, columns: int = 4) -> Figure:
-    """A panel for each problem, a line for each experiment: the mean over its seeds.
+    """A panel for each problem, a line for each experiment that is :func:`drawable`: the mean over its seeds.
 
     The band is one sample standard deviation to each side; one seed has none. Of a method that has more
     experiments in a panel than can be told apart, only the best is drawn.
@@ -132,7 +132,6 @@ def window(curves: Sequence[Curve]) -> tuple[float, float]:
 
 def _panel(axes: Axes, panel: str, experiments: Sequence[Experiment], kind: Kind) -> None:
     curves = [(line, curve(line.experiment, kind)) for line in shown(experiments)]
-    curves = [(line, points) for line, points in curves if len(points[0])]
     axes.set(title=panel, xlabel=kind.x_label, ylabel=kind.y_label, yscale="log" if kind.log else "linear")
     if not kind.log:
         axes.set_ylim(*window([points for _, points in curves]))

@@ -43,12 +43,11 @@ class Run:
     @property
     def final(self) -> float:
         """Mean test accuracy of the last evaluations."""
-        return fmean(float(line["test_accuracy"]) for line in self.lines[-LAST:])
+        return fmean(self.last("test_accuracy"))
 
-    def mean_of_last(self, key: str) -> float | None:
-        """The same of another number; None where none of these evaluations has it."""
-        known = [float(line[key]) for line in self.lines[-LAST:] if line.get(key) is not None]
-        return fmean(known) if known else None
+    def last(self, key: str) -> list[float]:
+        """A number of the last evaluations, of those that have it."""
+        return [float(line[key]) for line in self.lines[-LAST:] if line.get(key) is not None]
 
     def reached(self, accuracy: float) -> Mapping[str, Any] | None:
         """The line of the first evaluation that is as good as ``accuracy``."""

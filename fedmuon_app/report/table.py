@@ -133,7 +133,7 @@ def diagnostics(experiments: Sequence[Experiment]) -> Table:
     """What was measured beside the accuracy, at the end."""
     rows = []
     for e in experiments:
-        known = {key: [x for run in e.runs if (x := run.mean_of_last(key)) is not None] for key in MEASURES}
+        known = {key: [fmean(values) for run in e.runs if (values := run.last(key))] for key in MEASURES}
         if any(known.values()):
             cells = [f"{fmean(values):.4g}" if values else "" for values in known.values()]
             rows.append(Row([e.panel, e.name, e.settings, *cells], e.runs))

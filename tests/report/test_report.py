@@ -169,6 +169,17 @@ def test_diagnostics_are_drawn_and_tabled_where_they_were_measured(tmp_path: Pat
     }  # fmt: skip
 
 
+def test_a_figure_leaves_out_a_panel_that_has_no_numbers_for_it(tmp_path: Path) -> None:
+    write_run(tmp_path / "0", [0.5, 0.6])
+    write_run(tmp_path / "1", [0.5, 0.6], "partition.beta=10")
+    old = json.loads((tmp_path / "1" / "result.json").read_text())
+    del old["train_examples"]  # as runs of an older version have none: no epochs
+    (tmp_path / "1" / "result.json").write_text(json.dumps(old))
+    cli.write(experiments(read_runs([tmp_path])), tmp_path / "out")
+    both, one = (Image.open(tmp_path / "out" / f"accuracy{by}.png").width for by in ("", "_by_epoch"))
+    assert both == 2 * one
+
+
 def test_an_archive_gives_the_same_report(sweep: Path, tmp_path: Path) -> None:
     runs = read_runs([sweep])
     archive(runs, tmp_path / "archive")
