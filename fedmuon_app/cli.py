@@ -2,10 +2,12 @@
 
 import contextlib
 import itertools
+import json
 import signal
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,9 +24,7 @@ from fedmuon_app.config import Config, conf_dir, load, register, resumed, typed
 from fedmuon_app.engines import ENGINES
 from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation.checkpoint import CHECKPOINT, config_of
-from fedmuon_app.federation.runlog import finished
-
-FAILED = "failed.txt"  # in the folder of a sweep's run that did not complete: why
+from fedmuon_app.federation.runlog import FAILED, finished
 
 
 class Failures(Callback):
@@ -68,12 +68,14 @@ def run(node: Any) -> None:
             config.engine.workers = 0  # the runs of a sweep have a core each
         if config.resume is None or not complete(config, folder):
             train(config, folder)
+        _no_failure(folder)  # of another process, that was refused the folder
         print(f"results: {folder}")
     except (InputError, RunError) as error:
         if not many:
             stop(str(error), status=2 if isinstance(error, InputError) else 1)
         print(f"fedmuon: {error}", file=sys.stderr)
-        (folder / FAILED).write_text(f"{error}\n")
+        said = {"failed": str(error), "config": asdict(config)}
+        (folder / FAILED).write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n")
 
 
 def train(config: Config, folder: Path) -> None:
@@ -83,8 +85,7 @@ def train(config: Config, folder: Path) -> None:
         InputError: something the user can mend, before training.
         RunError: the run cannot go on.
     """
-    with contextlib.suppress(OSError):  # the engine says what is wrong with the folder
-        (folder / FAILED).unlink()
+    _no_failure(folder)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
@@ -93,6 +94,11 @@ def train(config: Config, folder: Path) -> None:
         if not (folder / CHECKPOINT).exists():
             raise
         raise RunError(f"{error or 'interrupted'} (go on with: fedmuon resume={folder})") from error
+
+
+def _no_failure(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # the engine says what is wrong with the folder
+        (folder / FAILED).unlink()
 
 
 def complete(config: Config, folder: Path) -> bool:

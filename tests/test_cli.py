@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from fedmuon_app import cli
+from fedmuon_app.config import Config
+from fedmuon_app.engines import ENGINES
 
 SMALL = ["rounds=2", "evaluation.every=1", "local.steps=1", "local.batch_size=8"]
 
@@ -111,10 +113,32 @@ def test_a_sweep_goes_on_when_a_run_diverges_and_says_so_at_its_end(fedmuon, tmp
                 "local.steps=2", f"hydra.sweep.dir={tmp_path}/sweep")  # fmt: skip
     assert stop.value.code == 1
     assert "1 of the sweep's runs failed" in capsys.readouterr().err.splitlines()[-1]
-    (reason,) = (tmp_path / "sweep").glob("0-fedavg/failed.txt")
-    assert "the step size is too large" in reason.read_text()
+    (reason,) = (tmp_path / "sweep").glob("0-fedavg/failed.json")
+    said = json.loads(reason.read_text())
+    assert "the step size is too large" in said["failed"]
     (finished,) = (tmp_path / "sweep").rglob("result.json")
-    assert json.loads(finished.read_text())["config"]["algorithm"]["lr"] == 0.1
+    config = json.loads(finished.read_text())["config"]
+    assert config["algorithm"]["lr"] == 0.1
+    assert said["config"].keys() == config.keys()
+    assert said["config"]["algorithm"] == {**config["algorithm"], "lr": 1e30}
+
+
+def test_what_a_refused_process_says_of_a_folder_in_use_is_gone_when_the_run_there_completes(
+    fedmuon,  # noqa: ANN001
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    train = ENGINES["in_process"]
+
+    def train_while_another_is_refused(config: Config, folder: Path) -> None:
+        (folder / "failed.json").write_text("{}")
+        train(config, folder)
+
+    monkeypatch.setitem(ENGINES, "in_process", train_while_another_is_refused)
+    fedmuon("-m", *SMALL, f"hydra.sweep.dir={tmp_path}", "hydra/launcher=basic")
+    (folder,) = tmp_path.glob("0-*")
+    assert (folder / "result.json").exists()
+    assert not (folder / "failed.json").exists()
 
 
 def test_the_runs_of_a_sweep() -> None:

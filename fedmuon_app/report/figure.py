@@ -56,7 +56,8 @@ DIAGNOSTICS = tuple(Kind(key, "round", sign, _round, key, log=True) for key, sig
 
 def drawable(experiments: Sequence[Experiment]) -> dict[Kind, list[Experiment]]:
     """For each figure that any of them has numbers for, those that have."""
-    having = {kind: [e for e in experiments if len(curve(e, kind)[0])] for kind in (*ACCURACY, *DIAGNOSTICS)}
+    completed = [e for e in experiments if e.runs]
+    having = {kind: [e for e in completed if len(curve(e, kind)[0])] for kind in (*ACCURACY, *DIAGNOSTICS)}
     return {kind: some for kind, some in having.items() if some}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmuon_app.errors import InputError
-from fedmuon_app.federation.runlog import METRICS, RESULT
+from fedmuon_app.federation.runlog import FAILED, METRICS, RESULT
 from fedmuon_app.report.runs import Run
 
 CURVES, ARCHIVE = "curves.csv", "runs.json"
@@ -17,30 +17,35 @@ Tree = dict[str, Any]
 
 
 def read_runs(folders: Iterable[Path]) -> list[Run]:
-    """All finished runs in ``folders`` and below, and those that are archived there, each once.
+    """All runs in ``folders`` and below that have completed or failed, and those that are archived there, each once.
 
     Raises:
-        InputError: a folder is not there, or there is no finished run in any.
+        InputError: a folder is not there, or no run has completed in any.
     """
     found: dict[Path, Run] = {}
     for folder in folders:
         if not folder.is_dir():
             raise InputError(f"{folder} is not a folder: name run folders, or folders above them")
-        for file in sorted(folder.resolve().rglob(RESULT)):
-            result = json.loads(file.read_text())
-            lines = [json.loads(line) for line in (file.parent / METRICS).read_text().splitlines()]
-            found[file.parent] = Run(file.parent, result, lines)
+        for place in sorted({file.parent for name in (RESULT, FAILED) for file in folder.resolve().rglob(name)}):
+            found[place] = _run(place)
         for file in sorted(folder.resolve().rglob(ARCHIVE)):
             found |= {run.folder: run for run in _archived(file)}
-    if not found:
+    if all(run.failed for run in found.values()):
         raise InputError("no finished run (a folder with result.json) in " + ", ".join(map(str, folders)))
     return list(found.values())
 
 
 def unfinished(folders: Iterable[Path]) -> list[Path]:
-    """Folders of runs that are still going, or that stopped before their end."""
+    """Folders of runs that are still going, or that were stopped."""
     started = {file.parent for folder in folders for file in folder.resolve().rglob(METRICS)}
-    return sorted(folder for folder in started if not (folder / RESULT).exists())
+    return sorted(folder for folder in started if not any((folder / name).exists() for name in (RESULT, FAILED)))
+
+
+def _run(folder: Path) -> Run:
+    file, metrics = folder / RESULT, folder / METRICS
+    result = json.loads((file if file.exists() else folder / FAILED).read_text())
+    lines = metrics.read_text().splitlines() if metrics.exists() else []  # a run may fail before it begins
+    return Run(folder, result, [json.loads(line) for line in lines])
 
 
 def archive(runs: Sequence[Run], folder: Path) -> list[Path]:
@@ -55,7 +60,10 @@ def archive(runs: Sequence[Run], folder: Path) -> list[Path]:
     with (folder / CURVES).open("w", newline="") as stream:
         writer = csv.DictWriter(stream, ["run", *columns], lineterminator="\n")
         writer.writeheader()
-        writer.writerows({"run": name, **line} for name, run in zip(names, runs, strict=True) for line in run.lines)
+        for name, run in zip(names, runs, strict=True):  # NaN and Infinity as JSON has them
+            writer.writerows(
+                {"run": name, **{k: json.dumps(x) for k, x in line.items() if x is not None}} for line in run.lines
+            )
     results = [_without_place(run.result) for run in runs]
     shared = _shared(results)
     own = {name: _without(result, shared) for name, result in zip(names, results, strict=True)}
@@ -69,7 +77,10 @@ def _archived(file: Path) -> list[Run]:
         for row in csv.DictReader(stream):
             lines.setdefault(row.pop("run"), []).append({k: json.loads(x) if x else None for k, x in row.items()})
     stored = json.loads(file.read_text())
-    return [Run(file.parent / name, _with(own, stored["shared"]), lines[name]) for name, own in stored["runs"].items()]
+    return [
+        Run(file.parent / name, _with(own, stored["shared"]), lines.get(name, []))
+        for name, own in stored["runs"].items()
+    ]
 
 
 def _without_place(result: Mapping[str, Any]) -> Tree:

@@ -24,13 +24,13 @@ def page(experiments: Sequence[Experiment], tables: Sequence[Table], figures: Ma
         figures: SVG texts.
         folder: where the page will lie: links to run folders are relative to it.
     """
-    runs = list(dict.fromkeys(run.folder for e in experiments for run in e.runs))
+    runs = list(dict.fromkeys(run.folder for e in experiments for run in e.all_runs))
     number = {folder: i for i, folder in enumerate(runs, start=1)}
     above = Path(os.path.commonpath([run.parent for run in runs]))
     entries = [
         (number[run.folder], run, e, _link(run, folder), run.folder.relative_to(above).as_posix())
         for e in experiments
-        for run in e.runs
+        for run in e.all_runs
     ]
     environment = Environment(
         loader=PackageLoader("fedmuon_app.report", "."),

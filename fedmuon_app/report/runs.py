@@ -29,7 +29,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Run:
-    """One run: result.json, the lines of metrics.jsonl, and its configuration with dotted keys."""
+    """One run: result.json, or failed.json where a sweep's run has failed, and the lines of metrics.jsonl."""
 
     folder: Path
     result: Mapping[str, Any]
@@ -39,6 +39,11 @@ class Run:
     def config(self) -> dict[str, Any]:
         """With dotted keys."""
         return flat(self.result["config"])
+
+    @property
+    def failed(self) -> str | None:
+        """Why it did not complete; None: it did."""
+        return self.result.get("failed")
 
     @property
     def final(self) -> float:
@@ -68,13 +73,15 @@ class Experiment:
         panel: what they were trained on, e.g. "Fashion-MNIST, Dirichlet β = 0.1".
         method: the algorithm.
         own: what sets them apart from the other experiments of their method and panel, e.g. {"algorithm.lr": 0.01}.
-        runs: at least one, by seed.
+        runs: those that completed, by seed.
+        failed: those that did not, by seed.
     """
 
     panel: str
     method: str
     own: Mapping[str, Any]
     runs: Sequence[Run]
+    failed: Sequence[Run] = ()
 
     @property
     def settings(self) -> str:
@@ -82,9 +89,14 @@ class Experiment:
         return in_words(self.own)
 
     @property
+    def all_runs(self) -> list[Run]:
+        """At least one."""
+        return [*self.runs, *self.failed]
+
+    @property
     def config(self) -> Mapping[str, Any]:
         """Of its first run."""
-        return self.runs[0].config
+        return self.all_runs[0].config
 
     @property
     def final(self) -> float:
@@ -105,10 +117,10 @@ class Experiment:
 def experiments(runs: Iterable[Run]) -> list[Experiment]:
     """Group runs that differ in nothing but what is incidental; sorted by panel, method and settings.
 
-    Of runs that do not even differ in their seed, the same numbers twice, the first counts.
+    Of runs that do not even differ in their seed, the same numbers twice, the first that completed counts.
     """
     groups: dict[str, dict[int, Run]] = {}
-    for run in runs:
+    for run in sorted(runs, key=lambda run: run.failed is not None):
         key = {k: v for k, v in run.config.items() if not k.startswith(INCIDENTAL)}
         groups.setdefault(json.dumps(key, sort_keys=True), {}).setdefault(int(run.config["seed"]), run)
     panels = _panels([next(iter(members.values())).config for members in groups.values()])
@@ -121,7 +133,8 @@ def experiments(runs: Iterable[Run]) -> list[Experiment]:
         differing = _differing([seeds[0].config for seeds in alike])
         for seeds in alike:
             own = {key: seeds[0].config.get(key) for key in differing}
-            result.append(Experiment(panel, method, own, seeds))
+            completed, failed = ([run for run in seeds if bool(run.failed) == said] for said in (False, True))
+            result.append(Experiment(panel, method, own, completed, failed))
     order = list(METHODS)
     return sorted(result, key=lambda e: (e.panel, order.index(e.method), e.settings))
 

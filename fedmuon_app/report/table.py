@@ -54,24 +54,26 @@ def accuracy(experiments: Sequence[Experiment]) -> Table:
         results = [run.result for run in e.runs]
         cells = [
             *(e.panel, e.name, e.settings),
-            f"{e.final:.4f}",
+            f"{e.final:.4f}" if e.runs else "",
             f"{stdev(run.final for run in e.runs):.4f}" if len(e.runs) > 1 else "",
             _mean(results, "final_accuracy", "{:.4f}"),
             _mean(results, "best_accuracy", "{:.4f}"),
+            f"{len(e.failed)} of {len(e.all_runs)}" if e.failed else "",
             " ".join(str(run.config["seed"]) for run in e.runs),
             " ".join(sorted({str(r["rounds"]) for r in results})),
             _mean(results, "bytes_up", "{:.1f}", 1e6),
             _mean(results, "bytes_down", "{:.1f}", 1e6),
             _mean(results, "seconds", "{:.0f}"),
         ]
-        rows.append(Row(cells, e.runs))
+        rows.append(Row(cells, e.all_runs))
     columns = (
-        *("data", "method", "settings", "final accuracy", "± std", "last", "best", "seeds", "rounds"),
+        *("data", "method", "settings", "final accuracy", "± std", "last", "best", "failed", "seeds", "rounds"),
         *("MB up", "MB down", "s"),
     )
     caption = (
         f"Final accuracy is the mean of a run's last {LAST} evaluations; last and best are single ones. Means over "
-        "seeds, with the sample standard deviation of the final accuracy; s is the time on the run's machine."
+        "seeds, of the runs that have not failed, with the sample standard deviation of the final accuracy; s is the "
+        "time on the run's machine."
     )
     return Table("accuracy", "Accuracy", caption, columns, rows)
 
@@ -80,7 +82,7 @@ def reached(experiments: Sequence[Experiment]) -> Table:
     """Rounds and megabytes (both ways) that each experiment needed for each accuracy that any has reached."""
     levels = [x for x in LEVELS if any(run.reached(x) for e in experiments for run in e.runs)]
     rows = []
-    for e in experiments:
+    for e in (e for e in experiments if e.runs):
         cells = [e.panel, e.name, e.settings]
         for level in levels:
             lines = [run.reached(level) for run in e.runs]
@@ -104,18 +106,21 @@ def step_sizes(experiments: Sequence[Experiment]) -> Table:
         grids.setdefault((e.panel, e.method, other), []).append(e)
     rows = []
     for (panel, method, other), tried in grids.items():
-        if len(tried) == 1:
+        completed = [e for e in tried if e.runs]
+        if len(tried) == 1 or not completed:
             continue
-        best = max(tried, key=lambda e: e.final)
-        cells = [panel, best.name, other, str(best.config["rounds"]), str(len(tried)), _format(_numbers(best))]
-        cells += [f"{best.final:.4f}", _edges(best, tried), *_papers(method, tried)]
-        rows.append(Row(cells, [run for e in tried for run in e.runs]))
+        best = max(completed, key=lambda e: (not e.failed, e.final))
+        failed = sum(bool(e.failed) for e in tried)
+        cells = [panel, best.name, other, str(best.config["rounds"]), str(len(tried)), str(failed or "")]
+        cells += [_format(_numbers(best)), f"{best.final:.4f}", _edges(best, tried), *_papers(method, tried)]
+        rows.append(Row(cells, [run for e in tried for run in e.all_runs]))
     columns = (
         "data",
         "method",
         "settings",
         "rounds",
         "tried",
+        "failed",
         "best",
         "accuracy",
         "on the edge",
@@ -124,7 +129,8 @@ def step_sizes(experiments: Sequence[Experiment]) -> Table:
     )
     caption = (
         "Of the step sizes that were tried, those with the best final accuracy (lr, vector_lr of what is no matrix, "
-        "outer_lr of the server). On the edge: the largest or smallest tried, so a better one may lie beyond."
+        "outer_lr of the server). Failed: how many of them a run diverged with, or broke off. On the edge: the largest "
+        "or smallest tried, so a better one may lie beyond."
     )
     return Table("step_sizes", "Step sizes", caption, columns, rows)
 
@@ -151,7 +157,9 @@ def _papers(method: str, tried: Sequence[Experiment]) -> tuple[str, str]:
     if steps is None:
         return "", ""
     here = [e for e in tried if _numbers(e) == (*steps, 1.0)]
-    return _format((*steps, 1.0)), f"{here[0].final:.4f}" if here else "not tried"
+    if not here:
+        return _format((*steps, 1.0)), "not tried"
+    return _format((*steps, 1.0)), f"{here[0].final:.4f}" if here[0].runs else "failed"
 
 
 def _edges(best: Experiment, tried: Sequence[Experiment]) -> str:
@@ -186,7 +194,7 @@ def _format(numbers: Sequence[float | None]) -> str:
 
 
 def _mean(results: Sequence[Any], key: str, form: str, unit: float = 1.0) -> str:
-    return form.format(fmean(float(r[key]) for r in results) / unit)
+    return form.format(fmean(float(r[key]) for r in results) / unit) if results else ""
 
 
 def _of_all(there: Sequence[Any], lines: Sequence[Any], value: Callable[[Any], float], form: str) -> str:

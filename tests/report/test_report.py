@@ -1,5 +1,6 @@
 import csv
 import json
+import math
 import statistics
 import sys
 from dataclasses import asdict
@@ -34,6 +35,13 @@ def write_run(folder: Path, accuracies: list[float], *overrides: str, **more: fl
         "train_examples": 1600, "versions": {"commit": "abc"}, "config": config,
     }  # fmt: skip
     (folder / "result.json").write_text(json.dumps(result))
+
+
+def write_failed_run(folder: Path, accuracies: list[float], *overrides: str) -> None:
+    write_run(folder, accuracies, *overrides, test_loss=math.nan)
+    config = json.loads((folder / "result.json").read_text())["config"]
+    (folder / "result.json").unlink()
+    (folder / "failed.json").write_text(json.dumps({"failed": "the step size is too large", "config": config}))
 
 
 @pytest.fixture
@@ -145,6 +153,41 @@ def test_the_best_of_a_grid_stands_beside_the_papers(tmp_path: Path) -> None:
     assert drawn == {"FedMuon, lr=0.002, vector_lr=0.04, best of 5", "FedAvg"}
     alone = shown([e for e in found if e.method == "fedmuon"])
     assert len({line.colour for line in alone}) == 5
+
+
+def test_a_run_that_failed_was_tried(tmp_path: Path) -> None:
+    """Of the steps 0.1, 0.3, 1, 3 the last fails, and so does one seed of the last but one: the best is 0.3."""
+    for i, (lr, final) in enumerate(((0.1, 0.5), (0.3, 0.6), (1, 0.7))):
+        write_run(tmp_path / f"{i}", [final], "algorithm=fedavg", f"algorithm.lr={lr}")
+    write_failed_run(tmp_path / "3", [0.9], "algorithm=fedavg", "algorithm.lr=1", "seed=1")
+    write_failed_run(tmp_path / "4", [0.9, 0.1], "algorithm=fedavg", "algorithm.lr=3")
+    write_failed_run(tmp_path / "5", [0.1], "algorithm=fedavg", "algorithm.lr=0.1")  # repeated later: 0
+    write_failed_run(tmp_path / "6", [0.1], "algorithm=fedavg", "algorithm.lr=3", "seed=1")
+    (tmp_path / "6" / "metrics.jsonl").unlink()  # it failed before it began
+    archive(read_runs([tmp_path]), tmp_path / "archive")
+    for place in (tmp_path, tmp_path / "archive"):
+        found = experiments(read_runs([place]))
+        row = cells(step_sizes(found), "FedAvg")
+        assert [row[key] for key in ("tried", "failed", "best", "accuracy", "on the edge")] == [
+            "4", "2", "lr=0.3", "0.6000", "",
+        ]  # fmt: skip
+        table = accuracy(found)
+        assert [cells(table, "FedAvg", settings=f"lr={lr}")["failed"] for lr in (0.1, 1.0, 3.0)] == [
+            "",
+            "1 of 2",
+            "2 of 2",
+        ]
+        assert cells(table, "FedAvg", settings="lr=3.0")["final accuracy"] == ""
+        assert len(reached(found).rows) == 0
+    cli.write(found, tmp_path / "out")
+    text = (tmp_path / "out" / "index.html").read_text()
+    assert text.count("failed: the step size is too large") == 3
+
+
+def test_failed_runs_alone_make_no_report(tmp_path: Path) -> None:
+    write_failed_run(tmp_path / "0", [0.1])
+    with pytest.raises(InputError, match="no finished run"):
+        read_runs([tmp_path])
 
 
 def test_the_papers_step_sizes_are_those_of_its_experiments_in_conf() -> None:
