@@ -101,7 +101,7 @@ class Problem:
         return total
 
     def weighted_gradient(self, X: Tensor, batch: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """The same, as a function that torch.func.vmap can batch over clients.
+        """As :meth:`gradient`, in a form that torch.func.vmap can batch over clients.
 
         Args:
             X: float[d].
