@@ -25,6 +25,7 @@ from fedmuon_app.engines import ENGINES
 from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation.checkpoint import CHECKPOINT, config_of
 from fedmuon_app.federation.runlog import FAILED, finished
+from fedmuon_app.federation.versions import versions
 
 
 class Failures(Callback):
@@ -74,7 +75,7 @@ def run(node: Any) -> None:
         if not many:
             stop(str(error), status=2 if isinstance(error, InputError) else 1)
         print(f"fedmuon: {error}", file=sys.stderr)
-        said = {"failed": str(error), "config": asdict(config)}
+        said = {"failed": str(error), "config": asdict(config), "versions": versions()}
         (folder / FAILED).write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n")
 
 

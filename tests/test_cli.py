@@ -117,7 +117,9 @@ def test_a_sweep_goes_on_when_a_run_diverges_and_says_so_at_its_end(fedmuon, tmp
     said = json.loads(reason.read_text())
     assert "the step size is too large" in said["failed"]
     (finished,) = (tmp_path / "sweep").rglob("result.json")
-    config = json.loads(finished.read_text())["config"]
+    result = json.loads(finished.read_text())
+    config = result["config"]
+    assert said["versions"] == result["versions"]
     assert config["algorithm"]["lr"] == 0.1
     assert said["config"].keys() == config.keys()
     assert said["config"]["algorithm"] == {**config["algorithm"], "lr": 1e30}

@@ -21,7 +21,7 @@ from fedmuon_app.federation.states import write_whole
 from fedmuon_app.federation.versions import versions
 
 METRICS, RESULT, MODEL, COHORTS, LOCK = "metrics.jsonl", "result.json", "model.safetensors", "cohorts.json", ".lock"
-FAILED = "failed.json"  # of a run of a sweep that did not complete: why, and its configuration
+FAILED = "failed.json"  # of a run of a sweep that did not complete: why, its configuration, versions
 REASONS, OTHERS = 10, "others"  # that are told apart for a client, and the name of the rest
 
 

@@ -39,9 +39,10 @@ def write_run(folder: Path, accuracies: list[float], *overrides: str, **more: fl
 
 def write_failed_run(folder: Path, accuracies: list[float], *overrides: str) -> None:
     write_run(folder, accuracies, *overrides, test_loss=math.nan)
-    config = json.loads((folder / "result.json").read_text())["config"]
+    result = json.loads((folder / "result.json").read_text())
     (folder / "result.json").unlink()
-    (folder / "failed.json").write_text(json.dumps({"failed": "the step size is too large", "config": config}))
+    said = {"failed": "the step size is too large", "config": result["config"], "versions": result["versions"]}
+    (folder / "failed.json").write_text(json.dumps(said))
 
 
 @pytest.fixture
