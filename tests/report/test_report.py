@@ -182,7 +182,7 @@ def test_a_run_that_failed_was_tried(tmp_path: Path) -> None:
         assert len(reached(found).rows) == 0
     cli.write(found, tmp_path / "out")
     text = (tmp_path / "out" / "index.html").read_text()
-    assert text.count("failed: the step size is too large") == 3
+    assert text.count("<summary>failed</summary>the step size is too large") == 3
 
 
 def test_failed_runs_alone_make_no_report(tmp_path: Path) -> None:
