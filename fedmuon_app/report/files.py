@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmuon_app.errors import InputError
-from fedmuon_app.federation.runlog import FAILED, METRICS, RESULT
+from fedmuon_app.federation.runlog import FAILED, METRICS, RESULT, finished
 from fedmuon_app.report.runs import Run
 
 CURVES, ARCHIVE = "curves.csv", "runs.json"
@@ -42,8 +42,8 @@ def unfinished(folders: Iterable[Path]) -> list[Path]:
 
 
 def _run(folder: Path) -> Run:
-    file, metrics = folder / RESULT, folder / METRICS
-    result = json.loads((file if file.exists() else folder / FAILED).read_text())
+    metrics = folder / METRICS
+    result = finished(folder) or json.loads((folder / FAILED).read_text())
     lines = metrics.read_text().splitlines() if metrics.exists() else []  # a run may fail before it begins
     return Run(folder, result, [json.loads(line) for line in lines])
 

@@ -120,7 +120,7 @@ def experiments(runs: Iterable[Run]) -> list[Experiment]:
     Of runs that do not even differ in their seed, the same numbers twice, the first that completed counts.
     """
     groups: dict[str, dict[int, Run]] = {}
-    for run in sorted(runs, key=lambda run: run.failed is not None):
+    for run in sorted(runs, key=lambda run: bool(run.failed)):
         key = {k: v for k, v in run.config.items() if not k.startswith(INCIDENTAL)}
         groups.setdefault(json.dumps(key, sort_keys=True), {}).setdefault(int(run.config["seed"]), run)
     panels = _panels([next(iter(members.values())).config for members in groups.values()])
@@ -133,8 +133,8 @@ def experiments(runs: Iterable[Run]) -> list[Experiment]:
         differing = _differing([seeds[0].config for seeds in alike])
         for seeds in alike:
             own = {key: seeds[0].config.get(key) for key in differing}
-            completed, failed = ([run for run in seeds if bool(run.failed) == said] for said in (False, True))
-            result.append(Experiment(panel, method, own, completed, failed))
+            completed = [run for run in seeds if not run.failed]
+            result.append(Experiment(panel, method, own, completed, [run for run in seeds if run.failed]))
     order = list(METHODS)
     return sorted(result, key=lambda e: (e.panel, order.index(e.method), e.settings))
 

@@ -80,9 +80,10 @@ def accuracy(experiments: Sequence[Experiment]) -> Table:
 
 def reached(experiments: Sequence[Experiment]) -> Table:
     """Rounds and megabytes (both ways) that each experiment needed for each accuracy that any has reached."""
-    levels = [x for x in LEVELS if any(run.reached(x) for e in experiments for run in e.runs)]
+    completed = [e for e in experiments if e.runs]
+    levels = [x for x in LEVELS if any(run.reached(x) for e in completed for run in e.runs)]
     rows = []
-    for e in (e for e in experiments if e.runs):
+    for e in completed:
         cells = [e.panel, e.name, e.settings]
         for level in levels:
             lines = [run.reached(level) for run in e.runs]
@@ -156,10 +157,9 @@ def _papers(method: str, tried: Sequence[Experiment]) -> tuple[str, str]:
     steps = paper_steps(str(config["dataset.name"]), method, float(config["partition.beta"] or 0))
     if steps is None:
         return "", ""
-    here = [e for e in tried if _numbers(e) == (*steps, 1.0)]
-    if not here:
-        return _format((*steps, 1.0)), "not tried"
-    return _format((*steps, 1.0)), f"{here[0].final:.4f}" if here[0].runs else "failed"
+    here = next((e for e in tried if _numbers(e) == (*steps, 1.0)), None)
+    found = "not tried" if here is None else f"{here.final:.4f}" if here.runs else "failed"
+    return _format((*steps, 1.0)), found
 
 
 def _edges(best: Experiment, tried: Sequence[Experiment]) -> str:
