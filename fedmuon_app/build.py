@@ -213,7 +213,7 @@ def header(c: Config, job: Job) -> Mapping[str, Any]:
         "algorithm": c.algorithm.name,
         "dataset": c.dataset.name,
         "partition": c.partition.name,
-        "beta": c.partition.beta if c.partition.name == "dirichlet" else None,
+        "beta": c.partition.beta if c.partition.name.startswith("dirichlet") else None,
         "seed": c.seed,
         "engine": c.engine.name,
         "train_examples": len(job.clients.examples),

@@ -12,7 +12,7 @@ from fedmuon_app.errors import InputError
 
 ENGINES = ("in_process", "simulation", "deployment")
 DATASETS = ("digits", "fashion_mnist", "cifar10", "image_folder")
-PARTITIONS = ("dirichlet", "iid", "shard", "pathological")
+PARTITIONS = ("dirichlet", "dirichlet_by_class", "iid", "shard", "pathological")
 
 Rule = tuple[str, object, bool, str]
 """A key, its value, whether that is allowed, and what is."""

@@ -20,9 +20,12 @@ class Deal:
     """How examples are dealt.
 
     Attributes:
-        name: ``dirichlet`` (Hsu et al. 2019: each class by a draw from Dir(β)), ``iid``, ``shard`` (McMahan et
-            al. 2017: sorted by label, cut, dealt), or ``pathological`` (each client has so many classes).
-        beta: β > 0 of dirichlet; small is heterogeneous. A client may get nothing at all.
+        name: ``dirichlet`` (Hsu et al. 2019, whom the paper follows: each client draws its mix of classes from
+            Dir(β), and all have the same number of examples), ``dirichlet_by_class`` (Yurochkin et al. 2019: each
+            class is dealt over the clients by a draw from Dir(β), so sizes differ, and a client may get nothing at
+            all), ``iid``, ``shard`` (McMahan et al. 2017: sorted by label, cut, dealt), or ``pathological`` (each
+            client has so many classes).
+        beta: β > 0 of both Dirichlet splits; small is heterogeneous.
         classes_per_client: of pathological.
         shards_per_client: of shard.
     """
@@ -75,27 +78,36 @@ def _dealt(labels: Indices, n: int, deal: Deal, seed: int) -> list[Indices]:
         def select(self, indices: Any, *_: Any, **__: Any) -> Any:
             return np.asarray(indices, dtype=np.int64)
 
-    dealer = _partitioner(deal, n, integer_seed(seed, "partition"))
     order = np.random.default_rng(integer_seed(seed, "order of examples")).permutation(len(labels))
+    labels = np.unique(labels, return_inverse=True)[1]  # a class without examples is none to a partitioner
+    most = min(n, len(labels)) if deal.name == "dirichlet" else n  # the clients that get anything
+    dealer = _partitioner(deal, most, len(labels), integer_seed(seed, "partition"))
     try:
         if deal.name == "shard":  # sorts the data set itself
             dealer.dataset = Dataset.from_dict({"index": order, "label": labels[order]})
             parts = [np.asarray(dealer.load_partition(i)["index"], dtype=np.int64) for i in range(n)]
         else:
             dealer.dataset = Positions.from_dict({"label": labels[order]})
-            parts = [order[dealer.load_partition(i)] for i in range(n)]
+            with np.errstate(invalid="ignore"):  # said by the error that follows
+                parts = [order[dealer.load_partition(i)] for i in range(most)]
     except (ValueError, IndexError) as error:
-        raise InputError(f"partition: {len(labels)} examples cannot be dealt to {n} clients ({error})") from error
-    return [np.sort(part) for part in parts]
+        small = f"; partition.beta = {deal.beta} is too small for it" if "NaN" in str(error) else ""
+        raise InputError(
+            f"partition = {deal.name}: {len(labels)} examples cannot be dealt to {n} clients ({error}{small})"
+        ) from error
+    return [np.sort(part) for part in parts] + [np.empty(0, np.int64)] * (n - len(parts))
 
 
-def _partitioner(deal: Deal, n: int, seed: int) -> Any:
+def _partitioner(deal: Deal, n: int, examples: int, seed: int) -> Any:
     from flwr_datasets import partitioner as flower
 
     if deal.name == "iid":
         return flower.IidPartitioner(n)
     by_label = {"num_partitions": n, "partition_by": "label", "seed": seed}
     if deal.name == "dirichlet":
+        sizes = [examples // n + (i < examples % n) for i in range(n)]
+        return flower.InnerDirichletPartitioner(sizes, "label", deal.beta, seed=seed)
+    if deal.name == "dirichlet_by_class":
         return flower.DirichletPartitioner(alpha=deal.beta, min_partition_size=0, **by_label)
     if deal.name == "shard":
         return flower.ShardPartitioner(num_shards_per_partition=deal.shards_per_client, **by_label)

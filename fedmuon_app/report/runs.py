@@ -21,7 +21,8 @@ PROBLEM = ("dataset.", "model.", "partition.")  # what makes a panel; all else t
 LAST = 5  # evaluations, whose mean is the final accuracy
 NAMES = {
     "digits": "Digits", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "image_folder": "Images",
-    "dirichlet": "Dirichlet", "iid": "IID", "shard": "shards", "pathological": "pathological",
+    "dirichlet": "Dirichlet", "dirichlet_by_class": "Dirichlet by class", "iid": "IID", "shard": "shards",
+    "pathological": "pathological",
     "fedavg": "FedAvg", "fedavg_adam": "FedAvg (Adam)", "scaffold": "SCAFFOLD", "scaffold_adam": "SCAFFOLD (Adam)",
     "localmuon": "LocalMuon", "fedmuon": "FedMuon", "muloco": "MuLoCo",
 }  # fmt: skip
@@ -153,7 +154,7 @@ def _panels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _problem(config: Mapping[str, Any]) -> str:
-    beta = f" β = {config['partition.beta']:g}" if config["partition.name"] == "dirichlet" else ""
+    beta = f" β = {config['partition.beta']:g}" if config["partition.name"].startswith("dirichlet") else ""
     share = config.get("dataset.validation")
     held_out = f", validated on {share:.0%}" if share else ""
     dataset, dealt = str(config["dataset.name"]), str(config["partition.name"])

@@ -3,6 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedmuon_app.config.check import PARTITIONS
 from fedmuon_app.data.examples import Indices
 from fedmuon_app.data.partition import Deal, partition
 from fedmuon_app.errors import InputError
@@ -14,7 +15,7 @@ def deal(name: str, n: int = 10, beta: float = 0.5, seed: int = 0, labels: Indic
     return partition(labels, n, Deal(name, beta, 2, 2), seed)
 
 
-@pytest.mark.parametrize("name", ["dirichlet", "iid", "shard", "pathological"])
+@pytest.mark.parametrize("name", PARTITIONS)
 def test_every_example_goes_to_one_client_and_the_seed_decides(name: str) -> None:
     parts = deal(name)
     assert len(parts) == 10
@@ -27,9 +28,40 @@ def shares(parts: list[Indices]) -> np.ndarray:
     return np.array([np.bincount(LABELS[part], minlength=10) for part in parts]) / 300
 
 
-def test_small_beta_is_heterogeneous_and_large_beta_is_not() -> None:
-    assert shares(deal("dirichlet", beta=0.05)).max(axis=0).mean() > 0.6  # most of a class is at one client
-    assert shares(deal("dirichlet", beta=1000)).max(axis=0).mean() < 0.15
+@pytest.mark.parametrize("name", ["dirichlet", "dirichlet_by_class"])
+def test_small_beta_is_heterogeneous_and_large_beta_is_not(name: str) -> None:
+    assert shares(deal(name, beta=0.05)).max(axis=0).mean() > 0.45  # much of a class is at one client
+    assert shares(deal(name, beta=1000)).max(axis=0).mean() < 0.15
+
+
+@pytest.mark.parametrize("n", [1, 7, 16])
+def test_the_papers_split_gives_all_clients_as_many_examples_and_the_other_does_not(n: int) -> None:
+    sizes = [len(part) for part in deal("dirichlet", n, beta=0.1)]
+    assert max(sizes) - min(sizes) <= 1
+    by_class = [len(part) for part in deal("dirichlet_by_class", n, beta=0.1)]
+    assert n == 1 or max(by_class) > 2 * min(by_class)
+
+
+def test_a_clients_mix_of_classes_is_dirichlets() -> None:
+    """While no class runs out: E Σ s² of a draw s from Dir(β) over k classes is (β + 1)/(kβ + 1)."""
+    labels = np.arange(200_000) % 10
+    beta, squares = 1.0, []
+    for seed in range(3):
+        parts = partition(labels, 400, Deal("dirichlet", beta, 2, 2), seed)
+        counts = np.array([np.bincount(labels[part], minlength=10) for part in parts])
+        squares.append(((counts / counts.sum(1, keepdims=True)) ** 2).sum(1).mean())
+    assert np.mean(squares) == pytest.approx((beta + 1) / (10 * beta + 1), rel=0.05)
+
+
+def test_classes_without_examples_and_labels_with_gaps_are_dealt() -> None:
+    labels = np.array([2, 7, 7, 9] * 30)
+    parts = deal("dirichlet", 4, labels=labels)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(120))
+
+
+def test_a_beta_so_small_that_a_clients_classes_run_out_is_refused() -> None:
+    with pytest.raises(InputError, match=r"partition\.beta = 0\.001 is too small"):
+        deal("dirichlet", beta=0.001)
 
 
 def test_iid_clients_have_all_classes() -> None:
@@ -42,7 +74,7 @@ def test_two_shards_or_two_classes_a_client(name: str) -> None:
 
 
 def test_many_clients_may_be_left_without_data() -> None:
-    assert min(len(part) for part in deal("dirichlet", n=500, beta=0.1)) == 0
+    assert min(len(part) for part in deal("dirichlet_by_class", n=500, beta=0.1)) == 0
 
 
 def test_what_cannot_be_dealt_is_refused() -> None:
@@ -51,15 +83,16 @@ def test_what_cannot_be_dealt_is_refused() -> None:
 
 
 def test_more_clients_than_examples_leave_some_without() -> None:
-    assert sorted(map(len, deal("iid", n=50, labels=LABELS[:20]))) == [0] * 30 + [1] * 20
+    for name in ("iid", "dirichlet"):
+        assert sorted(map(len, deal(name, n=50, labels=LABELS[:20]))) == [0] * 30 + [1] * 20
 
 
 def test_a_cached_partition_is_the_same_and_a_broken_one_is_dealt_again(tmp_path: Path) -> None:
-    expected = deal("dirichlet", n=50, beta=0.05)
+    expected = deal("dirichlet_by_class", n=50, beta=0.05)
     assert min(map(len, expected)) == 0
 
     def cached() -> list[Indices]:
-        return partition(LABELS, 50, Deal("dirichlet", 0.05, 2, 2), 0, tmp_path / "cache")
+        return partition(LABELS, 50, Deal("dirichlet_by_class", 0.05, 2, 2), 0, tmp_path / "cache")
 
     for _ in range(2):
         assert all((a == b).all() for a, b in zip(cached(), expected, strict=True))
