@@ -120,7 +120,7 @@ def local_round(
         What to send, and the state to keep once that is on its way.
 
     Raises:
-        NonFiniteError: X_i or M_i is not finite at the end.
+        NonFiniteError: X_i, M_i or v is not finite at the end.
         ValueError: no minibatch.
     """
     if not batches:
@@ -129,7 +129,7 @@ def local_round(
     X_i, M, C_next, v, loss = local_steps(
         method, hp, layout, gradient, X, C, (state.M, state.C, state.v), state.t, batches
     )
-    if names := layout.not_finite(X_i, M):
+    if names := layout.not_finite(X_i, M, *([v] if len(v) else [])):
         raise not_finite(names, K)
     return Update(X_i, C_next - state.C, float(loss)), next_state(method, hp, state, K, M, C_next, v)
 

@@ -41,7 +41,7 @@ def lmo_euclidean(G: Tensor) -> Tensor:
 
 def lmo_max(G: Tensor) -> Tensor:
     """-sign(G): sign SGD."""
-    return -G.sign()
+    return torch.where(G.isfinite(), -G.sign(), torch.nan)
 
 
 SCALES: dict[str, Callable[[int, int], float]] = {

@@ -4,12 +4,12 @@ All functions take float[..., d1, d2], treat the last two dimensions as one matr
 return that shape and dtype. None of them waits for a GPU.
 """
 
-import functools
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor
+
+from fedmuon_app.algorithms.precision import true_float32
 
 Coefficients = tuple[float, float, float]
 
@@ -17,7 +17,6 @@ QUINTIC: Coefficients = (15 / 8, -5 / 4, 3 / 8)
 """Theorem 3's (a, b, c): x ↦ ax + bx³ + cx⁵ rises on [0, 1], stays ≥ x there, and has its fixed point at 1."""
 
 LONG, SHORT = 3, 32  # the Gram form is for d1 × d2 with d2 ≥ LONG·d1 and d1 ≥ SHORT, or its transpose
-LARGE = 100  # rows from which oneDNN's products are quicker than torch.mm's, whose calls cost less
 FIRST, RESTART = 5, 3  # iterations on the first Gram matrix, and on each one after it
 
 
@@ -46,7 +45,7 @@ def newton_schulz(G: Tensor, T: int, coefficients: Coefficients = QUINTIC) -> Te
         X = X.mT.contiguous()
     d1, d2 = X.shape[1:]
     form = plain if d1 < SHORT or d2 < LONG * d1 or X.dtype == torch.bfloat16 else gram
-    with nullcontext() if d1 < LARGE else _fast_products(X):
+    with true_float32(X):
         X = form(X, T, coefficients)
     return (X.mT if tall else X).reshape(G.shape)
 
@@ -103,34 +102,3 @@ def _segments(T: int) -> Iterator[int]:
     while T:
         yield min(most, T)
         T, most = T - min(most, T), RESTART
-
-
-@contextmanager
-def _fast_products(X: Tensor) -> Iterator[None]:
-    """Torch's setting "medium" for products on a CPU where that keeps float32.
-
-    It sends them to oneDNN, which on processors with AVX-512 is twice as fast as torch.mm; but where there
-    are bfloat16 units for it to use, it uses them.
-    """
-    if X.is_cuda or X.dtype != torch.float32 or not _medium_is_float32():
-        yield
-        return
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-@functools.cache
-def _medium_is_float32() -> bool:
-    """Whether one product under "medium" is as near to float64 as without it; tried once a process."""
-    A = torch.linspace(-1, 1, 256 * 256).sin().view(256, 256)
-    exact = A.double() @ A.double()
-    before, errors = torch.get_float32_matmul_precision(), []
-    for precision in ("highest", "medium"):
-        torch.set_float32_matmul_precision(precision)
-        errors.append(float((A @ A - exact).norm()))
-    torch.set_float32_matmul_precision(before)
-    return errors[1] <= 2 * errors[0]

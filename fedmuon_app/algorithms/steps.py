@@ -64,9 +64,12 @@ def descent(G: Tensor, shapes: Sequence[torch.Size], moments: Moments | None, hp
 
 
 def adam(G: Tensor, shapes: Sequence[torch.Size], moments: Moments | None, hp: Hyper) -> Tensor:
-    """-m̂/(√v̂ + ε) with m̂ = G/(1-(1-α)ᵗ) and v̂ = v/(1-β₂ᵗ) (Kingma and Ba 2015, algorithm 1)."""
+    """-m̂/(√v̂ + ε) with m̂ = G/(1-(1-α)ᵗ) and v̂ = v/(1-β₂ᵗ) (Kingma and Ba 2015, algorithm 1).
+
+    A heavy ball's weights add up to (1-(1-α)ᵗ)/α, so its m̂ is G by that: the steps are the same in both forms.
+    """
     assert moments is not None
-    m_hat = G / (1 - (1 - hp.alpha) ** moments.t)
+    m_hat = G / ((1 - (1 - hp.alpha) ** moments.t) / (hp.alpha if hp.heavy_ball else 1.0))
     v_hat = moments.v / (1 - hp.beta2**moments.t)
     return -m_hat / (v_hat.sqrt() + hp.eps)
 

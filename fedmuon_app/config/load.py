@@ -95,6 +95,7 @@ def register() -> None:
     """Tell Hydra the schema, and OmegaConf the resolvers of conf/ (once a process)."""
     ConfigStore.instance().store("schema", Config)
     OmegaConf.register_new_resolver("by_method", _by_method, replace=True)
+    OmegaConf.register_new_resolver("by_norm", _by_norm, replace=True)
     OmegaConf.register_new_resolver("side_by_side", side_by_side, replace=True)
 
 
@@ -114,6 +115,11 @@ def conf_dir() -> Path:
 def _by_method(table: Any, *, _root_: Any) -> Any:
     """``${by_method:{fedavg:0.1,…}}``: this method's entry, null where it has none."""
     return table.get(_root_.algorithm.name)
+
+
+def _by_norm(table: Any, *, _root_: Any) -> Any:
+    """``${by_norm:{spectral:moonlight,…}}``: this norm's entry."""
+    return table.get(_root_.algorithm.lmo.norm, "one")
 
 
 def _without_hydra(node: Any) -> Any:

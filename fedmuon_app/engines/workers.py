@@ -6,6 +6,7 @@ Who computes what is decided by who is free. No number depends on it: a client's
 
 import mmap
 import multiprocessing
+import pickle
 import signal
 import traceback
 from collections.abc import Sequence
@@ -147,8 +148,18 @@ class Workers:
             except (NonFiniteError, StateError) as error:
                 pipe.send(Failure(str(error)))
             except Exception as error:  # the parent raises it
-                error.add_note(traceback.format_exc())
-                pipe.send(error)
+                pipe.send(_portable(error))
+
+
+def _portable(error: Exception) -> Exception:
+    """An exception that another process can raise; in place of one that pickle cannot carry, its type and words."""
+    try:
+        copy = pickle.loads(pickle.dumps(error))
+        error = copy if type(copy) is type(error) else RuntimeError(repr(error))
+    except Exception:
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    error.add_note(traceback.format_exc())
+    return error
 
 
 def _shared(rows: int, columns: int, dtype: torch.dtype) -> Tensor:

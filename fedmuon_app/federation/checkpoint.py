@@ -1,11 +1,11 @@
 """A run's checkpoint: all that the server needs to go on after its last round.
 
-One safetensors file of X, C and U. Its metadata hold the rest as JSON: the round, the rounds of each client that
-were counted, and what the run's log knows. Clients keep their own states.
+One safetensors file of X, C, U and the rounds of each client that were counted. Its metadata hold the rest as JSON:
+the round, how long nobody has answered well, and what the run's log has counted. Clients keep their own states.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from fedmuon_app.federation.states import MappedStates, digest, write_whole
 from fedmuon_app.federation.turns import Cohort, Counted, Turn
 
 CHECKPOINT, CLIENTS = "checkpoint.safetensors", "clients"
+MOST_SAID = 10  # reasons that are kept of a round
+FORM = 2  # of the file; another version's is refused
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Standing:
         life: 1, and one more each time the run is resumed.
         counted: by client id, its last turn whose reply went into X and C.
         saved: the same in the last checkpoint.
+        silent: rounds without a single good reply since the last one with any.
+        said: why, in the last of them.
     """
 
     server: Server
@@ -42,16 +46,25 @@ class Standing:
     life: int = 1
     counted: Mapping[int, Turn] = field(default_factory=dict)
     saved: Mapping[int, Turn] = field(default_factory=dict)
+    silent: int = 0
+    said: Sequence[str] = ()
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether any reply to a call for training has been counted (round 0 asks for a gradient alone)."""
+        return any(turn.round for turn in self.counted.values())
 
     def cohort(self, clients: Sequence[int]) -> Cohort:
         """``clients`` with what is counted of them."""
         never = Counted()
         return {i: Counted(self.counted.get(i, never.last), self.saved.get(i, never.saved)) for i in sorted(clients)}
 
-    def after(self, round_: int, server: Server, good: Sequence[int]) -> "Standing":
-        """The standing after ``round_``, in which the replies of ``good`` were counted."""
+    def after(self, round_: int, server: Server, good: Sequence[int], reasons: Iterable[str] = ()) -> "Standing":
+        """The standing after ``round_``: the replies of ``good`` were counted, others not, for these ``reasons``."""
         turn = Turn(self.life, round_)
-        return replace(self, server=server, round=round_, counted={**self.counted, **dict.fromkeys(good, turn)})
+        counted = {**self.counted, **dict.fromkeys(good, turn)}
+        silent, said = (0, []) if good else (self.silent + 1, sorted(set(reasons))[:MOST_SAID])
+        return replace(self, server=server, round=round_, counted=counted, silent=silent, said=said)
 
 
 def write(folder: Path, standing: Standing, log: Mapping[str, Any], config: str) -> Standing:
@@ -61,11 +74,15 @@ def write(folder: Path, standing: Standing, log: Mapping[str, Any], config: str)
         OSError: it cannot be written; the last one still stands.
     """
     tensors = {name: getattr(standing.server, name).detach().cpu().contiguous() for name in "XCU"}
+    counted = [(i, *turn) for i, turn in sorted(standing.counted.items())]
+    tensors["counted"] = torch.tensor(counted, dtype=torch.int64).reshape(-1, 3)
     about = {
+        "form": FORM,
         "round": standing.round,
         "experiment": standing.experiment,
         "life": standing.life,
-        "counted": {str(i): list(turn) for i, turn in sorted(standing.counted.items())},
+        "silent": standing.silent,
+        "said": list(standing.said),
         "log": log,
         "config": config,
         "sha256": digest(tensors.values()),
@@ -83,15 +100,15 @@ def read(folder: Path, device: torch.device) -> tuple[Standing, dict[str, Any]]:
     about = _about(folder)
     try:
         with safe_open(folder / CHECKPOINT, framework="pt") as stored:
-            tensors = {name: stored.get_tensor(name) for name in "XCU"}
+            tensors = {name: stored.get_tensor(name) for name in ("X", "C", "U", "counted")}
     except (SafetensorError, OSError) as error:
         raise _damaged(folder, error) from error
     if digest(tensors.values()) != about["sha256"]:
         raise _damaged(folder, "its checksum is wrong")
-    counted = {int(i): Turn(*turn) for i, turn in about["counted"].items()}
+    counted = {i: Turn(*turn) for i, *turn in tensors.pop("counted").tolist()}
     server = Server(**{name: x.to(device) for name, x in tensors.items()})
-    standing = Standing(server, about["round"], about["experiment"], about["life"], counted, counted)
-    return standing, about["log"]
+    said = about["silent"], about["said"]
+    return Standing(server, about["round"], about["experiment"], about["life"], counted, counted, *said), about["log"]
 
 
 def states_beside(folder: Path, n: int, like: ClientState, device: torch.device) -> MappedStates:
@@ -125,6 +142,11 @@ def _about(folder: Path) -> dict[str, Any]:
             about: dict[str, Any] = json.loads(stored.metadata()["about"])
     except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise _damaged(folder, error) from error
+    if about.get("form") != FORM:
+        raise InputError(
+            f"resume = {folder}: its {CHECKPOINT} is of another version of this app (form {about.get('form', 1)}, "
+            f"this one reads {FORM}): go on with that version"
+        )
     return about
 
 

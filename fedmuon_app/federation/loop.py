@@ -96,11 +96,11 @@ def run_rounds(
 
     Raises:
         InputError: the checkpoint is damaged, or after a later round.
-        NoGoodReplyError: PATIENCE rounds in a row had no good reply.
+        NoGoodReplyError: PATIENCE rounds in a row had no good reply, or no round ever had one.
         RunError: a checkpoint cannot be written.
     """
     standing = runlog.begin(server, -1 if plan.gradient_start else 0, plan.rounds)
-    n, silent, kept = len(clients), 0, standing.round
+    n, kept = len(clients), standing.round
     try:
         if standing.round < 0:
             standing = _gradient_start(clients, standing, train_clients, runlog)
@@ -109,15 +109,13 @@ def run_rounds(
             there = clients if present is None else present()
             sampled = cohort(plan.seed, r, there, min(plan.clients_per_round, len(there)))
             replies = train_clients(Turn(standing.life, r), standing.cohort(sampled), server.X, server.C)
-            good = usable(r, replies, server, runlog, plan.norm_bound)
+            good, reasons = usable(r, replies, server, runlog, plan.norm_bound)
             runlog.count(server, asked=len(sampled), replied=len(good))
-            silent = 0 if good else silent + 1
-            if silent == PATIENCE:
-                said = {reply.reason for reply in replies.values() if isinstance(reply, Failure)}
-                raise NoGoodReplyError(f"no good reply in {PATIENCE} rounds in a row: {'; '.join(sorted(said))}")
             if good:
                 server = server_step(server, list(good.values()), n, plan.outer_lr, plan.outer_momentum)
-            before, after = standing.server, standing.after(r, server, list(good))
+            before, after = standing.server, standing.after(r, server, list(good), reasons.values())
+            if after.silent >= PATIENCE:
+                raise NoGoodReplyError(f"no good reply in {after.silent} rounds in a row: {'; '.join(after.said)}")
             evaluation = _evaluation(plan, r, server.X, good, evaluate)
             if evaluation and diagnose:
                 evaluation = replace(evaluation, diagnostics=diagnose(before, after, good))
@@ -125,6 +123,8 @@ def run_rounds(
             standing = after
             if runlog.due(standing, last=r == plan.rounds):
                 standing, kept = runlog.checkpoint(standing), r
+        if not standing.has_trained:
+            raise NoGoodReplyError(f"no good reply in any round of {standing.round}: {'; '.join(standing.said)}")
     except BaseException:
         if runlog.keeps and standing.round > kept:
             with suppress(RunError):  # what ended the run is the news
@@ -139,11 +139,12 @@ def _gradient_start(
 ) -> Standing:
     """Round 0: C^(0) is the mean of the C_i^(0) of all clients."""
     server = standing.server
-    good = usable(
+    good, reasons = usable(
         0, train_clients(Turn(standing.life, 0), standing.cohort(clients), server.X, server.C), server, runlog
     )
-    if len(good) < len(clients):
-        raise NoGoodReplyError("algorithm.start = gradient needs every client's gradient before round 1")
+    if reasons:
+        said = "; ".join(sorted(set(reasons.values())))
+        raise NoGoodReplyError(f"algorithm.start = gradient needs every client's gradient before round 1: {said}")
     runlog.count(server, asked=len(clients), replied=len(good))
     runlog.settle(0)
     return standing.after(0, server_step(server, list(good.values()), len(clients)), list(good))
@@ -159,8 +160,8 @@ def _evaluation(plan: Plan, r: int, X: Tensor, good: Mapping[int, Update], evalu
 
 def usable(
     r: int, replies: Replies, server: Server, runlog: RunLog, norm_bound: float | None = None
-) -> dict[int, Update]:
-    """The usable updates in the order of client ids; the others are warned of and counted."""
+) -> tuple[dict[int, Update], dict[int, str]]:
+    """The usable updates in the order of client ids, and why the others are not; these are warned of and counted."""
     good: dict[int, Update] = {}
     reasons: dict[int, str] = {}
     for client, reply in sorted(replies.items()):
@@ -171,10 +172,13 @@ def usable(
             reasons[client] = str(reason)
     if norm_bound is not None:
         reasons |= outliers(good, server.X, norm_bound)
-    for client, reason in reasons.items():
-        log.warning("round %d: client %d is dropped: %s", r, client, reason)
+    by_reason: dict[str, list[int]] = {}
+    for client, reason in sorted(reasons.items()):
+        by_reason.setdefault(reason, []).append(client)
         runlog.drop(client, reason)
-    return {client: update for client, update in good.items() if client not in reasons}
+    for reason, dropped in by_reason.items():
+        log.warning("round %d: client %s is dropped: %s", r, _list(dropped), reason)
+    return {client: update for client, update in good.items() if client not in reasons}, reasons
 
 
 def _list(ids: Sequence[int], most: int = 10) -> str:

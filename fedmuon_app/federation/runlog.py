@@ -1,11 +1,13 @@
-"""A run's folder: metrics.jsonl and the checkpoint while it runs, result.json and model.safetensors at its end."""
+"""A run's folder: metrics.jsonl, cohorts.jsonl and the checkpoint while it runs; its result and model at the end."""
 
 import fcntl
 import json
+import math
+import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
@@ -20,8 +22,8 @@ from fedmuon_app.federation.checkpoint import Standing
 from fedmuon_app.federation.states import write_whole
 from fedmuon_app.federation.versions import versions
 
-METRICS, RESULT, MODEL, COHORTS, LOCK = "metrics.jsonl", "result.json", "model.safetensors", "cohorts.json", ".lock"
-FAILED = "failed.json"  # of a run of a sweep that did not complete: why, its configuration, versions
+METRICS, COHORTS, RESULT, MODEL, LOCK = "metrics.jsonl", "cohorts.jsonl", "result.json", "model.safetensors", ".lock"
+FAILED = "failed.json"  # of a run that did not complete: why, its configuration, versions
 REASONS, OTHERS = 10, "others"  # that are told apart for a client, and the name of the rest
 
 
@@ -82,8 +84,8 @@ class RunLog:
         self.folder, self._header, self._watch, self._keeping = folder, dict(header), watch, keeping or Keeping()
         self._bytes_up = self._bytes_down = 0
         self._dropped: dict[int, dict[str, int]] = {}
-        self._cohorts: list[list[int]] = []
-        self._lines: list[dict[str, Any]] = []
+        self._rounds = 0
+        self._lines: list[dict[str, Any]] = []  # of metrics.jsonl
         self._settled: dict[int, dict[str, Any]] = {}  # the counts after the last two rounds
         self._started = time.monotonic()
         self._versions = versions()  # of the code that trains: the clone may have moved on when the run ends
@@ -106,14 +108,16 @@ class RunLog:
             standing = replace(standing, life=standing.life + 1)
             self._bytes_up, self._bytes_down = log["bytes_up"], log["bytes_down"]
             self._dropped = {int(i): said for i, said in log["dropped"].items()}
-            self._cohorts, self._lines = log["cohorts"], log["lines"]
             self._started -= log["seconds"]
+        self._rounds, self.experiment = max(standing.round, 0), standing.experiment
+        self._lines, metrics_end = _until(self.folder / METRICS, self._rounds)
+        drawn, cohorts_end = _until(self.folder / COHORTS, self._rounds)
+        if len(drawn) != self._rounds:
+            raise InputError(f"resume = {self.folder}: {COHORTS} there has {len(drawn)} rounds of {self._rounds}")
         (self.folder / RESULT).unlink(missing_ok=True)  # the run is not complete any more
-        lines = "".join(json.dumps(line) + "\n" for line in self._lines)
-        with _writing(self.folder / METRICS):
-            write_whole(self.folder / METRICS, lines.encode(), mode=0o666)
-            self._file = (self.folder / METRICS).open("a")
-        self.experiment = standing.experiment
+        with _writing(self.folder):
+            self._metrics = _cut(self.folder / METRICS, metrics_end)
+            self._cohorts = _cut(self.folder / COHORTS, cohorts_end)
         self.settle(standing.round)
         return self.checkpoint(standing) if self._keeping.every else standing
 
@@ -126,12 +130,10 @@ class RunLog:
             RunError: it cannot be written; the last one still stands.
         """
         r = standing.round
-        log = self._settled[r] | {
-            "cohorts": self._cohorts[: max(r, 0)],
-            "lines": [line for line in self._lines if line["round"] <= r],
-            "seconds": self.seconds(),
-        }
-        with _writing(f"the checkpoint after round {standing.round}"):
+        log = self._settled[r] | {"seconds": self.seconds()}
+        with _writing(f"the checkpoint after round {r}"):
+            for file in (self._metrics, self._cohorts):  # what it counts on is on the disk before it
+                os.fsync(file.fileno())
             return checkpoint.write(self.folder, standing, log, self._keeping.config)
 
     def settle(self, r: int) -> None:
@@ -171,16 +173,18 @@ class RunLog:
         Raises:
             RunError: it cannot be written.
         """
-        self._cohorts.append(list(sampled))
+        self._rounds = r
         self.settle(r)
         line = None
+        with _writing(self.folder / COHORTS):
+            _print(self._cohorts, {"round": r, "clients": list(sampled)})
         if evaluation is not None:
             line = asdict(evaluation)
             more = line.pop("diagnostics")
             line |= {"seconds": self.seconds(), "bytes_up": self._bytes_up, "bytes_down": self._bytes_down} | more
             self._lines.append(line)
             with _writing(self.folder / METRICS):
-                print(json.dumps(line), file=self._file, flush=True)
+                _print(self._metrics, line)
         self._watch(r, line)
 
     def finish(self, model: NamedTensors) -> None:
@@ -191,7 +195,7 @@ class RunLog:
         """
         accuracies = [line["test_accuracy"] for line in self._lines]
         result = self._header | {
-            "rounds": len(self._cohorts),
+            "rounds": self._rounds,
             "final_accuracy": accuracies[-1],
             "best_accuracy": max(accuracies),
             "seconds": self.seconds(),
@@ -206,12 +210,12 @@ class RunLog:
 
     def _write_results(self, result: Mapping[str, Any], model: NamedTensors) -> None:
         write_whole(self.folder / MODEL, save({w: x.detach().cpu().contiguous() for w, x in model.items()}), 0o666)
-        write_whole(self.folder / COHORTS, (json.dumps(self._cohorts) + "\n").encode(), 0o666)
         write_whole(self.folder / RESULT, (json.dumps(result, indent=2) + "\n").encode(), 0o666)
 
     def close(self) -> None:
         """Leave the folder as it is to others."""
-        self._file.close()
+        self._metrics.close()
+        self._cohorts.close()
         self._lock.close()
 
 
@@ -235,6 +239,32 @@ def check_folder(folder: Path, keeping: Keeping) -> IO[bytes]:
     if (folder / RESULT).exists() and not (folder / checkpoint.CHECKPOINT).exists():
         raise InputError(f"resume = {folder}: the run there is complete, and has no checkpoint to go on from")
     return lock
+
+
+def _until(file: Path, rounds: int) -> tuple[list[dict[str, Any]], int]:
+    """The lines of JSON in ``file`` up to that round, and the byte after them; a last line that is cut off is none."""
+    lines: list[dict[str, Any]] = []
+    end = 0
+    with suppress(FileNotFoundError), file.open("rb") as stream:
+        for raw in stream:
+            if not raw.endswith(b"\n") or (line := json.loads(raw))["round"] > rounds:
+                break
+            lines.append(line)
+            end += len(raw)
+    return lines, end
+
+
+def _cut(file: Path, end: int) -> IO[str]:
+    """Open ``file`` to append to, without what stands after byte ``end``."""
+    stream = file.open("a", encoding="utf-8")
+    stream.truncate(end)
+    return stream
+
+
+def _print(stream: IO[str], line: Mapping[str, Any]) -> None:
+    """A line of JSON, which has no NaN and no infinity: null stands for them."""
+    known = {k: None if isinstance(x, float) and not math.isfinite(x) else x for k, x in line.items()}
+    print(json.dumps(known, allow_nan=False), file=stream, flush=True)
 
 
 @contextmanager

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from fedmuon_app.algorithms.client import Update, local_steps, next_state, not_finite
+from fedmuon_app.algorithms.client import ClientState, NonFiniteError, Update, local_steps, next_state, not_finite
 from fedmuon_app.data.examples import Examples
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.clients import Clients
 from fedmuon_app.federation.replies import Failure, Replies
-from fedmuon_app.federation.states import ClientStates
+from fedmuon_app.federation.states import ClientStates, StateError
 from fedmuon_app.federation.turns import Cohort, Turn
 
 Batch = tuple[Tensor, Tensor, Tensor]
@@ -68,11 +68,19 @@ def largest_stack(clients: Clients, gibibytes: float | None) -> int:
 @torch.no_grad()
 def _one_stack(clients: Clients, turn: Turn, cohort: Cohort, X: Tensor, C: Tensor, states: ClientStates) -> Replies:
     method, hp, problem, K = clients.method, clients.hp, clients.problem, clients.K
-    before = [clients.state(turn, i, counted, states) for i, counted in cohort.items()]
-    drawn = [clients.minibatches(i, state.steps, K) for i, state in zip(cohort, before, strict=True)]
+    replies: Replies = {}
+    before: dict[int, ClientState] = {}
+    for i, counted in cohort.items():
+        try:
+            before[i] = clients.state(turn, i, counted, states)
+        except StateError as error:
+            replies[i] = Failure(str(error))
+    if not before:
+        return replies
+    drawn = [clients.minibatches(i, state.steps, K) for i, state in before.items()]
     batches = [_padded(clients, [own[k] for own in drawn]) for k in range(K)]
-    M, C_i, v = (torch.stack(parts) for parts in zip(*((s.M, s.C, s.v) for s in before), strict=True))
-    t = torch.tensor([s.t for s in before], dtype=torch.float64, device=problem.device)
+    M, C_i, v = (torch.stack(parts) for parts in zip(*((s.M, s.C, s.v) for s in before.values()), strict=True))
+    t = torch.tensor([s.t for s in before.values()], dtype=torch.float64, device=problem.device)
 
     def steps(kept: tuple[Tensor, Tensor, Tensor], t: Tensor, batches: list[Batch]) -> tuple[Tensor, ...]:
         return local_steps(method, hp, problem.layout, problem.weighted_gradient, X, C, kept, t, batches)
@@ -85,14 +93,16 @@ def _one_stack(clients: Clients, turn: Turn, cohort: Cohort, X: Tensor, C: Tenso
                 "engine.stacked = true: this model draws random numbers (dropout); set it to false"
             ) from error
         raise
-    dC, finite = C_next - C_i, (X_i + M).isfinite().all(1).tolist()
-    replies: Replies = {}
-    for j, (i, old, loss) in enumerate(zip(cohort, before, losses.tolist(), strict=True)):
-        if not finite[j]:
-            replies[i] = Failure(str(not_finite(problem.layout.not_finite(X_i[j], M[j]), K)))
-            continue
-        replies[i] = Update(X_i[j], dC[j], loss)
-        states.save(i, turn, next_state(method, hp, old, K, M[j], C_next[j], v[j]), cohort[i])
+    dC, finite = C_next - C_i, torch.cat([X_i, M, v], 1).isfinite().all(1).tolist()
+    for j, ((i, old), loss) in enumerate(zip(before.items(), losses.tolist(), strict=True)):
+        try:
+            if not finite[j]:
+                found = problem.layout.not_finite(X_i[j], M[j], *([v[j]] if v.numel() else []))
+                raise not_finite(found, K)
+            states.save(i, turn, next_state(method, hp, old, K, M[j], C_next[j], v[j]), cohort[i])
+            replies[i] = Update(X_i[j], dC[j], loss)
+        except (NonFiniteError, StateError) as error:
+            replies[i] = Failure(str(error))
     return replies
 
 

@@ -28,13 +28,18 @@ class MuonClient(NumPyClient):
         Raises:
             NonFiniteError: training diverged; the client's state is as it was.
             StateError: its state is not there, or a later call has come before this one.
-            ValueError: X does not fit the model.
+            ValueError: X or C does not fit the model and the method.
         """
         client, turn, counted = read_call(config)
         problem = self._clients.problem
         X, C = (torch.from_numpy(x).to(problem.device) for x in parameters)
-        if X.shape != (len(problem.layout),):
-            raise ValueError("the server's X does not fit this client's model: do both run the same configuration?")
+        d = len(problem.layout)
+        for name, x, size in (("X", X, d), ("C", C, 0 if self._clients.method.control == "none" else d)):
+            if x.shape != (size,):
+                raise ValueError(
+                    f"the server's {name} has {len(x)} numbers, and this client's model needs {size}: "
+                    "do both run the same configuration?"
+                )
         update = self._clients.answer(turn, client, counted, X, C, self._states)
         sent = [x.cpu().numpy() for x in (update.X, update.dC)]
         return sent, len(self._clients.parts[client]), {"train-loss": update.loss}

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import httpx
 from flwr.app import Error, Message
@@ -32,15 +32,21 @@ class Exchange:
         self._usual = 0.0  # seconds that the last messages took to be answered
 
     def ask(
-        self, messages: Mapping[int, Message], timeout: float, enough: int | None = None, grace: float = 0.0
+        self,
+        messages: Mapping[int, Message],
+        timeout: float,
+        enough: int | None = None,
+        grace: float = 0.0,
+        is_good: Callable[[int, Message], bool] = lambda key, reply: not reply.has_error(),
     ) -> dict[int, Message]:
         """Send the messages, and wait until all are answered or it is time to close.
 
         Args:
             messages: by a key of the caller's (a client, or a node).
             timeout: seconds after which it closes in any case.
-            enough: answers without an error with which it closes once ``grace`` is over; None: all.
+            enough: good answers with which it closes once ``grace`` is over; None: all.
             grace: seconds.
+            is_good: whether the answer to that key is one; asked once of each.
 
         Returns:
             The replies by key; those that did not come are left out.
@@ -58,8 +64,9 @@ class Exchange:
             for reply in new:
                 answered = reply.metadata.reply_to_message_id
                 if answered in waiting:
-                    replies[waiting.pop(answered)] = reply
-                    good += not reply.has_error()
+                    key = waiting.pop(answered)
+                    replies[key] = reply
+                    good += is_good(key, reply)
                 elif answered in self._late:
                     log.warning("too late: the reply of %s", self._late.pop(answered))
             if waiting and not new:

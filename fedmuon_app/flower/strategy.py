@@ -10,13 +10,14 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from torch import Tensor
 
+from fedmuon_app.algorithms.client import Update
 from fedmuon_app.algorithms.server import server_step
 from fedmuon_app.build import Job
 from fedmuon_app.config import Config, dump
 from fedmuon_app.errors import RunError
 from fedmuon_app.federation.checkpoint import Standing
 from fedmuon_app.federation.loop import run_rounds, usable, with_data
-from fedmuon_app.federation.replies import Failure, Replies
+from fedmuon_app.federation.replies import Failure, Replies, fault
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.federation.sampling import cohort
 from fedmuon_app.federation.turns import Cohort, Turn
@@ -84,7 +85,15 @@ class FedMuonStrategy(Strategy):
 
         def train_clients(turn: Turn, cohort: Cohort, X: Tensor, C: Tensor) -> Replies:
             calls = self._calls(turn, cohort, to_record(X), to_record(C), nodes.by_client())
-            return self._read(cohort, exchange.ask(calls, timeout, enough, self._rules.grace))
+            read: Replies = {}
+
+            def is_good(client: int, reply: Message) -> bool:
+                read[client] = self._read(client, reply)
+                update = read[client]
+                return isinstance(update, Update) and fault(update, X, C) is None
+
+            exchange.ask(calls, timeout, enough, self._rules.grace, is_good)
+            return {client: read.get(client) or self._read(client, None) for client in cohort}
 
         plan = replace(self.job.plan, rounds=num_rounds)
         server = replace(self.server, X=from_record(initial_arrays).to(self.server.X.device))
@@ -148,25 +157,20 @@ class FedMuonStrategy(Strategy):
         }
         return self._asked
 
-    def _read(self, clients: Iterable[int], replies: Mapping[int, Message]) -> Replies:
-        """What each client has answered, or why that cannot be used.
+    def _read(self, client: int, reply: Message | None) -> Update | Failure:
+        """What a client has answered, or why that cannot be used.
 
         Raises:
             DeadActorError: an actor of Ray has died.
         """
-        read: Replies = {}
-        for client in clients:
-            reply = replies.get(client)
-            try:
-                if reply is None:
-                    read[client] = Failure("no reply in time" if client in self._asked else "not connected")
-                elif reply.has_error():
-                    read[client] = Failure(own_words(reply.error))
-                else:
-                    read[client] = read_answer(reply, self._asked[client], self.server.X.device)
-            except ValueError as error:
-                read[client] = Failure(str(error))
-        return read
+        if reply is None:
+            return Failure("no reply in time" if client in self._asked else "not connected")
+        if reply.has_error():
+            return Failure(own_words(reply.error))
+        try:
+            return read_answer(reply, self._asked[client], self.server.X.device)
+        except ValueError as error:
+            return Failure(str(error))
 
     # Flower's own loop calls these. They are one round of ours, in its two halves.
 
@@ -191,11 +195,12 @@ class FedMuonStrategy(Strategy):
         assert self._standing is not None
         calls = {message.metadata.message_id: client for client, message in self._asked.items()}
         by_client = {calls[reply.metadata.reply_to_message_id]: reply for reply in replies}
-        good = usable(server_round, self._read(self._asked, by_client), self.server, self._runlog)
+        read = {client: self._read(client, by_client.get(client)) for client in self._asked}
+        good, reasons = usable(server_round, read, self.server, self._runlog)
         if good:
             plan, updates = self.job.plan, list(good.values())
             self.server = server_step(self.server, updates, len(self._clients), plan.outer_lr, plan.outer_momentum)
-        self._standing = self._standing.after(server_round, self.server, list(good))
+        self._standing = self._standing.after(server_round, self.server, list(good), reasons.values())
         return to_record(self.server.X), MetricRecord({"replies": len(good)})
 
     def configure_evaluate(

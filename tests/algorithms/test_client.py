@@ -127,6 +127,22 @@ def test_one_adam_client_is_torchs_adam_over_two_rounds() -> None:
     torch.testing.assert_close(second.X, LAYOUT.flat({w: p.data for w, p in weights.items()}), atol=1e-6, rtol=1e-5)
 
 
+def test_adam_takes_the_same_steps_with_a_heavy_ball() -> None:
+    ema, ball = (play("fedavg_adam", range(4), replace(HP, heavy_ball=heavy))[0] for heavy in (False, True))
+    torch.testing.assert_close(ball.X, ema.X, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["fedavg_adam", "scaffold_adam"])
+def test_a_gradient_whose_square_overflows_is_an_error_and_not_a_client_that_never_moves_again(name: str) -> None:
+    def huge(X: Tensor, batch: int) -> tuple[Tensor, Tensor]:
+        loss, g = least_squares(X, batch)
+        LAYOUT.views(g)["tall"].fill_(1e20)
+        return loss, g
+
+    with pytest.raises(NonFiniteError, match="after 2 local steps in tall:"):
+        play(name, range(2), gradient=huge)
+
+
 def test_adams_moments_can_start_anew_each_round() -> None:
     hp = Hyper(lr=0.05, vector_lr=0.05, keep_momentum=False)
     once, state = play("fedavg_adam", range(3), hp)

@@ -94,13 +94,13 @@ def test_the_form_is_chosen_by_shape_and_dtype(monkeypatch: pytest.MonkeyPatch) 
     assert used == ["gram", "gram", "plain", "plain", "plain"]
 
 
-def test_torchs_precision_setting_is_as_it_was_and_float32_stays_float32() -> None:
-    for precision in ("highest", "high", "medium"):
-        torch.set_float32_matmul_precision(precision)
-        G = randn(64, 300).float()
-        assert error(newton_schulz(G, 5), algorithm_2(G, 5)) < 1e-5
-        assert torch.get_float32_matmul_precision() == precision
-    torch.set_float32_matmul_precision("highest")
+@pytest.mark.parametrize("rows", [64, 120])
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_float32_stays_float32_and_torchs_precision_as_it_was(precision: str, rows: int) -> None:
+    torch.set_float32_matmul_precision(precision)
+    G = randn(rows, 300).float()
+    assert error(newton_schulz(G, 5), algorithm_2(G, 5)) < 1e-5
+    assert torch.get_float32_matmul_precision() == precision
 
 
 @pytest.mark.gpu

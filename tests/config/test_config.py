@@ -128,6 +128,12 @@ def test_a_gradient_start_needs_a_control() -> None:
     load(["algorithm=localmuon", "algorithm.start=gradient", "algorithm.control=momentum"])
 
 
+def test_each_norm_has_a_step_scale_of_its_own_unless_one_is_given() -> None:
+    for norm, scale in (("spectral", "moonlight"), ("euclidean", "one"), ("max", "one")):
+        assert load([f"algorithm.lmo.norm={norm}"]).algorithm.lmo.scale == scale
+    assert load(["algorithm.lmo.norm=max", "algorithm.lmo.scale=jordan"]).algorithm.lmo.scale == "jordan"
+
+
 def test_words_are_split_as_a_shell_does() -> None:
     assert split("algorithm=scaffold run_dir='/a b' seed=1") == ["algorithm=scaffold", "run_dir=/a b", "seed=1"]
     with pytest.raises(InputError, match="overrides"):

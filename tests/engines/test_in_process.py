@@ -24,7 +24,7 @@ def test_the_same_seed_gives_the_same_bytes(algorithm: str, tmp_path: Path) -> N
 def test_the_runs_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     in_process.run(load(SMALL), tmp_path)
     assert {file.name for file in tmp_path.iterdir()} == {
-        "metrics.jsonl", "result.json", "model.safetensors", "cohorts.json", "checkpoint.safetensors",
+        "metrics.jsonl", "result.json", "model.safetensors", "cohorts.jsonl", "checkpoint.safetensors",
         "clients", ".lock",
     }  # fmt: skip
     result = json.loads((tmp_path / "result.json").read_text())

@@ -92,6 +92,31 @@ def test_what_a_worker_raises_is_raised_here_with_its_traceback() -> None:
     assert "in forward" in raised.value.__notes__[0]
 
 
+class UnportableError(Exception):
+    """Pickle makes it anew with one argument too few."""
+
+    def __init__(self, layer: str, code: int) -> None:
+        super().__init__(f"{layer} broke with {code}")
+
+
+class BreaksOddly(Breaks):
+    def forward(self, x: Tensor) -> Tensor:
+        try:
+            return super().forward(x)
+        except MemoryError:
+            raise UnportableError("layer", 3) from None
+
+
+def test_an_exception_that_pickle_cannot_carry_keeps_its_words() -> None:
+    job = a_job("model=custom", "model._target_=tests.engines.test_workers.BreaksOddly", "algorithm=fedavg")
+    with (
+        states_of(job) as states,
+        Workers(job, states, 1, most=3) as pool,
+        pytest.raises(RuntimeError, match="UnportableError: layer broke with 3"),
+    ):
+        pool.train(Turn(1, 1), FIRST, job.server.X, job.server.C)
+
+
 def test_a_killed_worker_stops_the_run_with_a_sentence() -> None:
     job = a_job()
     with states_of(job) as states, Workers(job, states, 2, most=3) as pool:

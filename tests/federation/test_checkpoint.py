@@ -1,9 +1,11 @@
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from fedmuon_app.algorithms.server import Server
 from fedmuon_app.errors import InputError, RunError
@@ -17,7 +19,7 @@ CPU = torch.device("cpu")
 
 def a_standing() -> Standing:
     server = Server(torch.randn(7), torch.randn(7), torch.zeros(0))
-    return Standing(server, 12, "ab12", 2, {0: Turn(1, 9), 3: Turn(2, 12)})
+    return Standing(server, 12, "ab12", 2, {0: Turn(1, 9), 3: Turn(2, 12)}, silent=2, said=["away"])
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -52,6 +54,13 @@ def test_a_damaged_checkpoint_is_refused_and_left_alone(tmp_path: Path) -> None:
             RunLog(tmp_path, {}, keeping=Keeping("", 1, resume=True)).begin(a_standing().server, 0, 20)
         assert file.read_bytes() == broken
         (tmp_path / "metrics.jsonl").unlink(missing_ok=True)
+
+
+def test_a_checkpoint_of_another_version_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    old = json.dumps({"round": 3, "experiment": "ab", "life": 1, "counted": {}, "log": {}, "config": "", "sha256": ""})
+    save_file({name: torch.zeros(2) for name in "XCU"}, tmp_path / CHECKPOINT, {"about": old})
+    with pytest.raises(InputError, match=r"of another version of this app \(form 1, this one reads 2\)"):
+        checkpoint.read(tmp_path, CPU)
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,10 @@ from fedmuon_app.algorithms.client import Update
 from fedmuon_app.algorithms.methods import METHODS
 from fedmuon_app.algorithms.server import Server, initial_server
 from fedmuon_app.errors import InputError
+from fedmuon_app.federation import checkpoint
 from fedmuon_app.federation.loop import NoGoodReplyError, Plan, run_rounds, with_data
 from fedmuon_app.federation.replies import Failure, Replies
-from fedmuon_app.federation.runlog import RunLog
+from fedmuon_app.federation.runlog import Keeping, RunLog
 from fedmuon_app.federation.sampling import cohort
 from fedmuon_app.federation.turns import Cohort, Turn
 
@@ -124,6 +126,34 @@ def test_an_update_far_larger_than_the_others_is_dropped_where_a_bound_is_set(tm
         assert not torch.equal(free.X + free.C, server.X + server.C)
 
 
+def test_a_value_that_is_no_number_is_null_in_the_log(tmp_path: Path) -> None:
+    runlog = RunLog(tmp_path, {})
+    run_rounds(plan(1), [0, 1], start(), Engine(good(X0), ()), lambda X: (0.5, float("nan")), runlog)
+    (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(line, parse_constant=pytest.fail)["test_loss"] is None
+
+
+def test_many_clients_over_many_rounds_do_not_swell_the_checkpoint(tmp_path: Path) -> None:
+    """1,000 clients a round: cohorts are a log beside it. They were in its header, which may have 100 MB."""
+    everyone = list(range(1000))
+    runlog = RunLog(tmp_path, {}, keeping=Keeping("", 20))
+    run_rounds(replace(plan(40), clients_per_round=1000), everyone, start(), Engine(good(X0), ()), evaluate, runlog)
+    assert (tmp_path / "checkpoint.safetensors").stat().st_size < 30_000  # 24 bytes a client, and 6 numbers a vector
+    lines = [json.loads(line) for line in (tmp_path / "cohorts.jsonl").read_text().splitlines()]
+    assert lines == [{"round": r, "clients": everyone} for r in range(1, 41)]
+
+
+def test_a_lost_log_of_cohorts_is_said_and_nothing_is_changed(tmp_path: Path) -> None:
+    run_rounds(plan(4), [0, 1], start(), Engine(good(X0), ()), evaluate, RunLog(tmp_path, {}, keeping=Keeping("", 2)))
+    (tmp_path / "result.json").write_text("{}")
+    lines = (tmp_path / "cohorts.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "cohorts.jsonl").write_text("".join(lines[:-1]) + lines[-1][:5])
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(InputError, match=r"cohorts.jsonl there has 3 rounds of 4"):
+        RunLog(tmp_path, {}, keeping=Keeping("", 2, resume=True)).begin(start(), 0, 6)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
 def test_reasons_are_counted_and_not_without_end(tmp_path: Path) -> None:
     runlog = RunLog(tmp_path, {})
     for k in range(100):
@@ -138,6 +168,26 @@ def test_two_rounds_without_a_good_reply_leave_X_and_C_and_the_run_goes_on(tmp_p
     server = run_rounds(plan(rounds=3), [0, 1], start(), engine, evaluate, RunLog(tmp_path, {}))
     torch.testing.assert_close(server.X, ONES)
     torch.testing.assert_close(server.C, ONES)
+
+
+def test_a_run_that_is_resumed_does_not_forget_its_silent_rounds(tmp_path: Path) -> None:
+    """Each retry brought two more rounds, until none was left, and the run was called complete."""
+    engine, keeping = Engine(Failure("diverged"), range(9), clients=(0, 1)), Keeping("", 1, resume=True)
+    for _ in range(4):
+        with pytest.raises(NoGoodReplyError, match="no good reply in 3 rounds in a row: diverged"):
+            run_rounds(plan(rounds=7), [0, 1], start(), engine, evaluate, RunLog(tmp_path, {}, keeping=keeping))
+        assert checkpoint.rounds_in(tmp_path) == 2
+    assert not (tmp_path / "result.json").exists()
+    away = Engine(Failure("away"), ())  # what was wrong is mended
+    run_rounds(plan(rounds=7), [0, 1], start(), away, evaluate, RunLog(tmp_path, {}, keeping=keeping))
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_a_run_in_which_no_reply_ever_counted_has_failed(rounds: int, tmp_path: Path) -> None:
+    engine, keeping = Engine(Failure("diverged"), range(9), clients=(0, 1)), Keeping("", 1, resume=True)
+    for _ in range(2):
+        with pytest.raises(NoGoodReplyError, match=f"no good reply in any round of {rounds}: diverged"):
+            run_rounds(plan(rounds), [0, 1], start(), engine, evaluate, RunLog(tmp_path, {}, keeping=keeping))
 
 
 def test_after_three_such_rounds_it_stops_with_the_clients_words(tmp_path: Path) -> None:

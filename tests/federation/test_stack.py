@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedmuon_app.algorithms.client import Update
 from fedmuon_app.algorithms.methods import METHODS
 from fedmuon_app.build import Job, build
 from fedmuon_app.config import load
@@ -22,8 +23,8 @@ GIB = 2**30
 
 
 def a_job(*overrides: str) -> Job:
-    """β = 0.1: some clients have fewer examples than a batch."""
-    return build(load([*SMALL, "local.batch_size=24", *overrides]))
+    """β = 0.1, by class: some clients have fewer examples than a batch."""
+    return build(load([*SMALL, "partition=dirichlet_by_class", "local.batch_size=24", *overrides]))
 
 
 def states_of(job: Job):  # noqa: ANN201
@@ -50,6 +51,18 @@ def test_a_stack_gives_the_X_and_C_of_one_client_after_the_other(
     assert (together.X - alone.X).norm() < tolerance * alone.X.norm()
     assert (together.C - alone.C).norm() <= 100 * tolerance * alone.C.norm()
     assert not torch.equal(together.X, job.server.X)
+
+
+def test_a_client_without_its_state_is_a_dropped_reply_and_the_others_train() -> None:
+    job = a_job()
+    with states_of(job) as states:
+        train = stacked(job, states, None)
+        cohort = {1: Counted(), 2: Counted(EARLIER, EARLIER), 3: Counted()}  # client 2 has no state of it
+        replies = train(ROUND, cohort, job.server.X, job.server.C)
+        alone = one_by_one(job, states)(Turn(1, 3), cohort, job.server.X, job.server.C)
+    assert replies[2] == alone[2] == Failure("client 2 has no state of round 1: was its file deleted?")
+    assert [type(replies[i]) for i in (1, 3)] == [Update, Update]
+    assert list(train(ROUND, {2: cohort[2]}, job.server.X, job.server.C)) == [2]
 
 
 def test_the_memory_given_splits_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from flwr.app import Error, Message
 
+from fedmuon_app.federation.loop import NoGoodReplyError
 from tests.flower.fake_grid import FakeGrid
-from tests.flower.test_strategy import config, grid_of, train
+from tests.flower.test_strategy import config, grid_of, replace_array, train
 
 
 def lost(call: Message, reply: Message) -> Message | None:
@@ -26,8 +27,19 @@ def test_errors_are_not_enough(tmp_path: Path) -> None:
     c = config("rounds=1", "federation.clients_per_round=4", "federation.min_replies=2", "federation.grace=0")
     failing = grid_of(c, tamper=lambda call, reply: lost(call, reply) and Message(Error(code=8), reply_to=call))
     started = time.monotonic()
-    train(c, failing, tmp_path / "run", timeout=0.5)
+    with pytest.raises(NoGoodReplyError, match="in any round of 1: Flower's error code 8; no reply in time"):
+        train(c, failing, tmp_path / "run", timeout=0.5)
     assert time.monotonic() - started > 0.5  # two errors, two missing: it waited
+
+
+def test_a_reply_that_cannot_be_used_is_not_enough(tmp_path: Path) -> None:
+    """Two of four answer, both with NaN."""
+    c = config("rounds=1", "federation.clients_per_round=4", "federation.min_replies=2", "federation.grace=0")
+    nan = replace_array("X", lambda x: x * float("nan"))
+    started = time.monotonic()
+    with pytest.raises(NoGoodReplyError, match="no good reply in any round of 1: X_i is not finite; no reply in time"):
+        train(c, grid_of(c, tamper=lambda call, reply: lost(call, reply) and nan(reply)), tmp_path / "run", timeout=0.5)
+    assert time.monotonic() - started > 0.5
 
 
 class Slow(FakeGrid):
