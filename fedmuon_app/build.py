@@ -13,6 +13,7 @@ from torch import Tensor
 from fedmuon_app import process
 from fedmuon_app.algorithms.layout import NamedTensors
 from fedmuon_app.algorithms.methods import METHODS, Control, Method
+from fedmuon_app.algorithms.schedules import Schedule
 from fedmuon_app.algorithms.server import Server, initial_server
 from fedmuon_app.algorithms.steps import Hyper
 from fedmuon_app.config import Config, build_module, dump, loads, refuse_another
@@ -132,6 +133,10 @@ def build_hyper(c: Config) -> Hyper:
         scale=a.lmo.scale,
         beta2=a.beta2,
         eps=a.eps,
+        schedule=Schedule(a.schedule, c.rounds, a.warmup, a.final),
+        weight_decay=a.weight_decay,
+        clip=a.clip,
+        prox=a.prox,
     )
 
 

@@ -21,6 +21,9 @@ Gradient = Callable[[Tensor, Batch], tuple[Tensor, Tensor]]
 """(X, ξ) ↦ the loss F_i(X; ξ), a scalar without a graph, and ∇F_i(X; ξ). It must turn autograd on by itself."""
 
 
+EPS_CLIP = 1e-6  # as in torch.nn.utils.clip_grad_norm_
+
+
 class NonFiniteError(ArithmeticError):
     """Training left the finite numbers; the message names the parameters."""
 
@@ -179,6 +182,7 @@ def local_steps(
     for batch in batches:
         loss, g = gradient(X_i, batch)
         losses.append(loss)
+        g = _regularised(hp, g, X_i, X)
         corrected = (g - C_i).add_(C) if method.control == "gradient" else g
         M = ((1 - hp.alpha) * M).add_(corrected, alpha=weight)  # momentum
         G = (M - C_i).add_(C) if method.control == "momentum" else M  # bias correction
@@ -196,15 +200,25 @@ def local_steps(
 
 
 def _step(method: Method, hp: Hyper, layout: Layout, X_i: Tensor, G: Tensor, moments: Moments | None) -> Tensor:
-    """X_i + η·D."""
+    """(1 - ηλ) X_i + η·D."""
     m, stepped = layout.in_matrices, []
     for rule, lr, part, shapes in (
         (method.matrix_step, hp.lr, slice(0, m), layout.matrices),
         (method.vector_step, hp.vector_lr, slice(m, None), layout.vectors),
     ):
         D = rule(G[part], list(shapes.values()), moments and Moments(moments.v[part], moments.t), hp)
-        stepped.append(torch.add(X_i[part], D, alpha=lr))
+        decayed = (1 - lr * hp.weight_decay) * X_i[part] if hp.weight_decay else X_i[part]
+        stepped.append(torch.add(decayed, D, alpha=lr))
     return torch.cat(stepped)
+
+
+def _regularised(hp: Hyper, g: Tensor, X_i: Tensor, X: Tensor) -> Tensor:
+    """The gradient of the loss with the proximal term, then clipped."""
+    if hp.prox:
+        g = g + hp.prox * (X_i - X)
+    if hp.clip is not None:
+        g = g * (hp.clip / (torch.linalg.vector_norm(g) + EPS_CLIP)).clamp(max=1.0)
+    return g
 
 
 def _uses_adam(method: Method) -> bool:

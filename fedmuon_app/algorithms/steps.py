@@ -4,13 +4,14 @@ Every method then adds η·D, as the paper does.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from fedmuon_app.algorithms.lmo import SCALES, lmo_euclidean, lmo_max, lmo_spectral
 from fedmuon_app.algorithms.newton_schulz import QUINTIC, Coefficients, normalised
+from fedmuon_app.algorithms.schedules import CONSTANT, Schedule
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,11 @@ class Hyper:
         scale: a key of :data:`fedmuon_app.algorithms.lmo.SCALES`.
         beta2: decay of Adam's second moment.
         eps: ε of Adam.
+        schedule: what both step sizes are multiplied by in each round.
+        weight_decay: λ: each step begins with X_i ← (1 - ηλ) X_i, with the η of the parameter, without the scale of its
+            matrix (decoupled, as in torch.optim.Muon and AdamW).
+        clip: the norm above which a gradient is scaled down to it, over all parameters; None: none.
+        prox: μ of the proximal term (μ/2)‖X_i - X‖² that is added to each client's loss (Li et al. 2020, FedProx).
     """
 
     lr: float
@@ -44,6 +50,15 @@ class Hyper:
     scale: str = "moonlight"
     beta2: float = 0.999
     eps: float = 1e-8
+    schedule: Schedule = CONSTANT
+    weight_decay: float = 0.0
+    clip: float | None = None
+    prox: float = 0.0
+
+    def at(self, r: int) -> "Hyper":
+        """The numbers of round ``r``."""
+        factor = self.schedule(r)
+        return self if factor == 1 else replace(self, lr=factor * self.lr, vector_lr=factor * self.vector_lr)
 
 
 @dataclass(frozen=True)

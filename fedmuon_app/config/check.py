@@ -6,6 +6,7 @@ from typing import Any
 
 from fedmuon_app.algorithms.lmo import SCALES
 from fedmuon_app.algorithms.methods import METHODS
+from fedmuon_app.algorithms.schedules import SHAPES
 from fedmuon_app.config.schema import Algorithm, Config, Federation
 from fedmuon_app.data.augment import AUGMENTATIONS
 from fedmuon_app.errors import InputError
@@ -27,7 +28,7 @@ def check(c: Config) -> None:
         InputError: names the key, its value, and what is allowed.
     """
     a = c.algorithm
-    rules = [*_run(c), *_federation(c.federation), *_rounds(c), *_algorithm(a), *_data(c), *_engine(c)]
+    rules = [*_run(c), *_federation(c.federation), *_rounds(c), *_algorithm(a, c.rounds), *_data(c), *_engine(c)]
     for key, value, holds, rule in rules:
         if not holds:
             raise InputError(f"{key} = {value}: {rule}")
@@ -75,11 +76,17 @@ def _rounds(c: Config) -> list[Rule]:
     ]
 
 
-def _algorithm(a: Algorithm) -> list[Rule]:
+def _algorithm(a: Algorithm, R: int) -> list[Rule]:
     return [
         _one_of("algorithm", a.name, METHODS),
         ("algorithm.lr", a.lr, _above_0(a.lr), POSITIVE),
         ("algorithm.vector_lr", a.vector_lr, a.vector_lr is None or _above_0(a.vector_lr), POSITIVE + " or null"),
+        _one_of("algorithm.schedule", a.schedule, SHAPES),
+        ("algorithm.warmup", a.warmup, 0 <= a.warmup < R, f"must lie between 0 and rounds - 1 = {R - 1}"),
+        ("algorithm.final", a.final, 0 <= a.final <= 1, "must lie in [0, 1]"),
+        ("algorithm.weight_decay", a.weight_decay, 0 <= a.weight_decay < math.inf, "must not be negative"),
+        ("algorithm.clip", a.clip, a.clip is None or _above_0(a.clip), POSITIVE + " or null"),
+        ("algorithm.prox", a.prox, 0 <= a.prox < math.inf, "must not be negative"),
         ("algorithm.alpha", a.alpha, 0 < a.alpha <= 1, "must lie in (0, 1]"),
         _one_of("algorithm.momentum", a.momentum, ("ema", "heavy_ball")),
         _one_of("algorithm.control", a.control, (None, "none", "gradient", "momentum")),

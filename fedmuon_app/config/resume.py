@@ -55,6 +55,11 @@ def refuse_another(folder: str, was: Mapping[str, Any], config: Config) -> None:
         InputError: something else does.
     """
     now = flat(asdict(config))
+    was_over = was["rounds"], was["algorithm"].get("schedule", "constant")
+    if was_over[1] != "constant" and config.rounds != was_over[0]:
+        raise InputError(
+            f"rounds = {config.rounds}: the run to resume in {folder} has a schedule ({was_over[1]}) over {was_over[0]}"
+        )
     for key, value in flat(was).items():
         free = any(key == word or key.startswith(word + ".") for word in FREE)
         if not free and now.get(key) != value:

@@ -26,6 +26,12 @@ class Algorithm:
     name: str = MISSING
     lr: float = MISSING
     vector_lr: float | None = MISSING
+    schedule: str = MISSING
+    warmup: int = MISSING
+    final: float = MISSING
+    weight_decay: float = MISSING
+    clip: float | None = MISSING
+    prox: float = MISSING
     alpha: float = MISSING
     momentum: str = MISSING
     keep_momentum: bool = MISSING

@@ -50,7 +50,7 @@ class Clients:
             if turn.round == 0:
                 update, state = initial_gradient(self.method, self.hp, layout, gradient, X, state, batches[0])
             else:
-                update, state = local_round(self.method, self.hp, layout, gradient, X, C, state, batches)
+                update, state = local_round(self.method, self.hp.at(turn.round), layout, gradient, X, C, state, batches)
             states.save(client, turn, state, counted)
         return update
 

@@ -67,7 +67,7 @@ def largest_stack(clients: Clients, gibibytes: float | None) -> int:
 
 @torch.no_grad()
 def _one_stack(clients: Clients, turn: Turn, cohort: Cohort, X: Tensor, C: Tensor, states: ClientStates) -> Replies:
-    method, hp, problem, K = clients.method, clients.hp, clients.problem, clients.K
+    method, hp, problem, K = clients.method, clients.hp.at(turn.round), clients.problem, clients.K
     replies: Replies = {}
     before: dict[int, ClientState] = {}
     for i, counted in cohort.items():

@@ -34,6 +34,13 @@ def test_what_the_run_is_does_not_change(word: str, said: str) -> None:
         resumed("/run", SAVED, ["resume=/run", word])
 
 
+def test_a_schedule_over_so_many_rounds_is_not_made_longer() -> None:
+    saved = dump(load(["algorithm.schedule=cosine", "rounds=60"]))
+    assert resumed("/run", saved, ["resume=/run", "rounds=60"]).rounds == 60
+    with pytest.raises(InputError, match=r"rounds = 90: the run to resume in /run has a schedule \(cosine\) over 60"):
+        resumed("/run", saved, ["resume=/run", "rounds=90"])
+
+
 def test_another_run_in_the_folder_is_noticed() -> None:
     was = asdict(load(["rounds=60"]))
     refuse_another("/run", was, load(["rounds=90", "engine.workers=0", "federation.grace=1"]))

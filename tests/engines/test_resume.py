@@ -65,6 +65,21 @@ def test_killed_twice_and_resumed_it_ends_with_the_same_bits(
     assert checkpoint.read(tmp_path / "run", torch.device("cpu"))[0].life == 3
 
 
+REGULARISED = ["algorithm.schedule=cosine", "algorithm.warmup=3", "algorithm.weight_decay=0.1", "algorithm.clip=1",
+               "algorithm.prox=0.1"]  # fmt: skip
+
+
+def test_a_schedule_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_process.run(load([*SMALL, *REGULARISED, "engine.workers=2"]), tmp_path / "whole")
+    killed_after(7, load([*SMALL, *REGULARISED]), tmp_path / "run", monkeypatch)
+    in_process.run(load([*SMALL, *REGULARISED, "resume=auto"]), tmp_path / "run")
+    same_run(tmp_path / "run", tmp_path / "whole")
+    in_process.run(load([*SMALL, "engine.workers=2"]), tmp_path / "constant")
+    assert (tmp_path / "constant" / "model.safetensors").read_bytes() != (
+        tmp_path / "run" / "model.safetensors"
+    ).read_bytes()
+
+
 @pytest.mark.long
 def test_killed_after_round_37_of_60_it_ends_with_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

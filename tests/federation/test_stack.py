@@ -37,6 +37,8 @@ def states_of(job: Job):  # noqa: ANN201
         *((name, "seed=0", 1e-5) for name in METHODS),
         ("fedmuon", "model.group_norm=true", 1e-5),
         ("fedmuon", "compute=bfloat16", 1e-2),
+        ("fedmuon", "algorithm.schedule=cosine", 1e-5),
+        ("scaffold_adam", "algorithm.clip=0.5", 1e-5),
     ],
 )
 def test_a_stack_gives_the_X_and_C_of_one_client_after_the_other(
