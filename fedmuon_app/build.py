@@ -17,7 +17,7 @@ from fedmuon_app.algorithms.schedules import Schedule
 from fedmuon_app.algorithms.server import Server, initial_server
 from fedmuon_app.algorithms.steps import Hyper
 from fedmuon_app.config import Config, build_module, dump, loads, refuse_another
-from fedmuon_app.data import sources
+from fedmuon_app.data import pictures, sources
 from fedmuon_app.data.examples import ImageData
 from fedmuon_app.data.partition import Deal, partition
 from fedmuon_app.errors import InputError
@@ -29,6 +29,8 @@ from fedmuon_app.federation.runlog import Keeping, finished
 from fedmuon_app.federation.states import ClientStates
 from fedmuon_app.problem import Problem, Scaling
 from fedmuon_app.seeds import rng
+
+IMAGES, PARTITIONS = sources.CACHE / "images", sources.CACHE / "partitions"
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,17 @@ class Job:
         return self.clients.problem.evaluate(X, self.data.test)
 
     def model(self, X: Tensor) -> NamedTensors:
-        """X as the model's parameters."""
-        return self.clients.problem.layout.views(X)
+        """X in the model, as it is saved."""
+        return self.clients.problem.state_dict(X)
+
+    def about_model(self, c: Config) -> dict[str, Any]:
+        """What the model needs to be used: how it is built, what goes in, and what comes out."""
+        data = self.data
+        return {
+            "model": model_of(c, data),
+            "input": {"shape": list(data.train.images.shape[1:]), "mean": list(data.mean), "std": list(data.std)},
+            "classes": list(data.classes),
+        }
 
     def diagnostics(self, examples: int | None, states: ClientStates | None) -> Diagnostics | None:
         """What ``evaluation.diagnostics`` = examples asks for.
@@ -78,7 +89,7 @@ def build(c: Config, own: Path | None = None) -> Job:
     device = pick_device(c.device)
     data = load_data(c) if own is None else load_own_data(c, own)
     problem = Problem(
-        functools.partial(build_module, c.model),
+        functools.partial(build_module, model_of(c, data)),
         c.seed,
         device,
         Scaling(data.mean, data.std),
@@ -90,9 +101,7 @@ def build(c: Config, own: Path | None = None) -> Job:
     method = build_method(c)
     n = c.federation.num_clients
     if own is None:
-        parts = partition(
-            data.train.labels.numpy(), n, Deal(**asdict(c.partition)), c.seed, sources.CACHE / "partitions"
-        )
+        parts = partition(data.train.labels.numpy(), n, Deal(**asdict(c.partition)), c.seed, PARTITIONS)
     else:
         parts = [np.arange(len(data.train))] * n
     clients = Clients(method, build_hyper(c), problem, data.train.to(device), parts, c.local.steps, c.local.batch_size)
@@ -108,6 +117,14 @@ def build(c: Config, own: Path | None = None) -> Job:
         c.federation.norm_bound,
     )
     return Job(clients, initial_server(method, problem.X0(), a.outer_momentum), plan, data)
+
+
+def model_of(c: Config, data: ImageData) -> dict[str, Any]:
+    """``model`` with what is null in it, and follows from the data."""
+    channels, height, width = data.train.images.shape[1:]
+    size: int | list[int] = height if height == width else [height, width]
+    follows = {"num_classes": len(data.classes), "in_channels": channels, "size": size}
+    return {key: follows.get(key) if value is None else value for key, value in c.model.items()}
 
 
 def build_method(c: Config) -> Method:
@@ -163,7 +180,7 @@ def load_source(c: Config) -> ImageData:
     if c.dataset.name == "digits":
         return sources.digits()
     if c.dataset.name == "image_folder":
-        return sources.image_folder(path, c.dataset.size, c.dataset.channels, c.dataset.classes, c.seed)
+        return pictures.image_folder(path, c.dataset.size, c.dataset.channels, c.dataset.classes, c.seed, IMAGES)
     return {"fashion_mnist": sources.fashion_mnist, "cifar10": sources.cifar10}[c.dataset.name](path)
 
 
@@ -176,8 +193,10 @@ def load_own_data(c: Config, folder: Path) -> ImageData:
     if not c.dataset.classes:
         raise InputError("dataset.classes = null: clients with folders of their own need the names of all classes")
     size, channels, classes = c.dataset.size, c.dataset.channels, c.dataset.classes
-    examples = sources.read_folder(folder, size, channels, classes, missing_ok=True)
-    return ImageData(examples, examples.at(np.arange(1)), classes, *sources.folder_scale(channels))
+    examples = pictures.read_folder(folder, size, channels, classes, IMAGES, missing_ok=True)
+    return ImageData(
+        examples, examples.subset(np.arange(min(2, len(examples)))), classes, *pictures.folder_scale(channels)
+    )
 
 
 def pick_device(name: str) -> torch.device:

@@ -1,7 +1,7 @@
 """f_i and f: the gradient oracle of a client, and the test loss, of a model on images."""
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from fedmuon_app.algorithms.layout import Layout
 from fedmuon_app.data.augment import augment
 from fedmuon_app.data.batches import minibatch
-from fedmuon_app.data.examples import Examples, Indices
+from fedmuon_app.data.examples import Batch, Examples, Indices
 from fedmuon_app.errors import InputError
 from fedmuon_app.seeds import integer_seed, rng
 
@@ -34,8 +34,8 @@ class Scaling:
 class Problem:
     """Cross-entropy of a model: F_i(X; ξ) with its gradient, and accuracy on a test set.
 
-    The model gives the structure and constant buffers only; its parameters come with every call, as one
-    vector X of float[d].
+    The model gives the structure, constant buffers, and the parameters that are not trained. Those that are come with
+    every call, as one vector X of float[d].
     """
 
     def __init__(
@@ -60,35 +60,56 @@ class Problem:
             bfloat16: multiply in bfloat16 where torch's autocast does, in training.
 
         Raises:
-            InputError: a pattern fits no parameter, or parameters differ in dtype.
+            InputError: what is built is no module that can be trained, or a pattern fits no parameter.
         """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(integer_seed(seed, "model"))
-            self.model = build().to(device)
+            self.model = _module(build()).to(device)
         self.seed, self.device, self.augmentation, self._bfloat16 = seed, device, augmentation, bfloat16
         self._mean, self._std = (
             torch.tensor(x, device=device).view(1, -1, 1, 1) * 255 for x in (scaling.mean, scaling.std)
         )
-        named = dict(self.model.named_parameters())
-        if len({x.dtype for x in named.values()}) > 1:
-            raise InputError(f"model {type(self.model).__name__} has parameters of several dtypes, and must not")
-        for pattern in exclude:
-            if not any(fnmatch(w, pattern) for w in named):
-                raise InputError(f"algorithm.lmo.exclude = {pattern} fits no parameter: there are {', '.join(named)}")
-        self._parameters = named
-        self.layout = Layout.of(named, [w for w in named if any(fnmatch(w, pattern) for pattern in exclude)])
-        self._X0 = self.layout.flat(named).detach()
+        self._exclude = exclude
+        self._train({w: x for w, x in self.model.named_parameters() if x.requires_grad and x.numel()})
+
+    def _train(self, parameters: Mapping[str, nn.Parameter]) -> None:
+        """Let X be these of the model's parameters; the others keep their values.
+
+        Raises:
+            InputError: there is none, they differ in dtype, or a pattern fits none of them.
+        """
+        name, dtypes = type(self.model).__name__, {x.dtype for x in parameters.values()}
+        if not parameters:
+            raise InputError(f"model {name} has no parameter to train")
+        if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.float64}:
+            found = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
+            raise InputError(f"model {name} has parameters of {found}: those that are trained must all be float32")
+        for pattern in self._exclude:
+            if not any(fnmatch(w, pattern) for w in parameters):
+                there = ", ".join(parameters)
+                raise InputError(f"algorithm.lmo.exclude = {pattern} fits no parameter: there are {there}")
+        self._parameters = dict(parameters)
+        excluded = [w for w in parameters if any(fnmatch(w, pattern) for pattern in self._exclude)]
+        self.layout = Layout.of(parameters, excluded)
+        self._X0 = self.layout.flat(parameters).detach()
 
     def X0(self) -> Tensor:
         """X^(0), the model's drawn weights: a new float[d]."""
         return self._X0.clone()
 
-    def gradient(self, X: Tensor, batch: Examples) -> tuple[Tensor, Tensor]:
+    def state_dict(self, X: Tensor) -> dict[str, Tensor]:
+        """What the model's load_state_dict takes with strict=True: X, parameters that are not trained, and buffers."""
+        self._put(X)
+        return {
+            w: x.detach().cpu().clone(memory_format=torch.contiguous_format) for w, x in self.model.state_dict().items()
+        }
+
+    def gradient(self, X: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """The mean cross-entropy of a minibatch and its gradient in X."""
         self._put(X)
         with torch.enable_grad():
             loss = self._losses(self.model, self.pixels(batch.images), batch.labels).mean()
-            g = torch.autograd.grad(loss, list(self._parameters.values()))
+            g = torch.autograd.grad(loss, list(self._parameters.values()), allow_unused=True, materialize_grads=True)
         return loss.detach(), self.layout.flat(dict(zip(self._parameters, g, strict=True)))
 
     def mean_gradient(self, X: Tensor, examples: Examples, batch_size: int = TEST_BATCH) -> Tensor:
@@ -96,7 +117,7 @@ class Problem:
         self.model.eval()
         total = torch.zeros_like(X)
         for part in parts_of(len(examples), batch_size):
-            batch = Examples(examples.images[part].to(self.device), examples.labels[part].to(self.device))
+            batch = examples.part(part).to(self.device)
             total.add_(self.gradient(X, batch)[1], alpha=len(batch) / len(examples))
         return total
 
@@ -118,7 +139,7 @@ class Problem:
 
     def minibatches(
         self, client: int, examples: Examples, indices: Indices, first: int, K: int, batch_size: int
-    ) -> list[Examples]:
+    ) -> list[Batch]:
         """ξ_i of the local steps first … first + K - 1, augmented; seeds torch for dropout on the way."""
         self.model.train()
         torch.manual_seed(integer_seed(self.seed, "layers", client, first))
@@ -128,9 +149,9 @@ class Problem:
         sizes = [len(positions) for positions in chosen]
         parts = zip(steps, torch.split(drawn.images, sizes), torch.split(drawn.labels, sizes), strict=True)
         if self.augmentation == "none":
-            return [Examples(images, labels) for _, images, labels in parts]
+            return [Batch(images, labels) for _, images, labels in parts]
         return [
-            Examples(augment(images, self.augmentation, rng(self.seed, "augmentation", client, step)), labels)
+            Batch(augment(images, self.augmentation, rng(self.seed, "augmentation", client, step)), labels)
             for step, images, labels in parts
         ]
 
@@ -142,40 +163,89 @@ class Problem:
     def score(self, X: Tensor, test: Examples, part: slice) -> tuple[float, float]:
         """The number of examples in a part of ``test`` that X gets right, and the sum of their losses."""
         self.model.eval()
-        images, labels = (x[part].to(self.device) for x in (test.images, test.labels))
+        batch = test.part(part).to(self.device)
         self._put(X)
-        scores = self.model(self.pixels(images))
-        right, loss = (scores.argmax(1) == labels).sum(), F.cross_entropy(scores, labels, reduction="sum")
+        scores = self.model(self.pixels(batch.images))
+        right = (scores.argmax(1) == batch.labels).sum()
+        loss = F.cross_entropy(scores, batch.labels, reduction="sum")
         return float(right), float(loss)
 
     def check(self, examples: Examples, num_classes: int) -> None:
-        """Try the model once.
+        """Try the model once: scores of two images, and a gradient of one and of two in training mode.
+
+        Parameters that neither gradient reaches are not trained from now on: X is without them.
 
         Raises:
-            InputError: it does not take these images, gives another number of scores, or keeps buffers
-                that training changes.
+            InputError: it does not take these images, gives no score for each class, or cannot be trained.
         """
         name = type(self.model).__name__
+        two = examples.at(np.arange(min(2, len(examples)))).to(self.device)
         before = {b: x.clone() for b, x in self.model.named_buffers()}
-        images = examples.images[:2].to(self.device)
-        self.model.train()
+        scores = [self._tried(two.part(slice(k, k + 1)), num_classes) for k in range(len(two))]
+        if not torch.allclose(torch.cat(scores), self._tried(two, num_classes), rtol=1e-2, atol=1e-2):
+            raise InputError(
+                f"model {name} gives an image other scores when the other images of its batch change (BatchNorm "
+                "without running statistics does): use GroupNorm or LayerNorm"
+            )
+        used: set[str] = set()
+        for batch in (two, two.part(slice(1))):
+            used |= self._reached(batch)
+            changed = [b for b, x in self.model.named_buffers() if not _same(x, before[b])]
+            if changed:
+                raise InputError(
+                    f"model {name} has buffers that training changes ({', '.join(changed[:3])}…): averaging over clients "
+                    "and control variates cover parameters only, so use GroupNorm or LayerNorm in place of BatchNorm"
+                )
+        if not all(isinstance(x, Tensor) for x in self.model.state_dict().values()):
+            raise InputError(f"model {name} keeps a state that is no tensor (get_extra_state): it cannot be saved")
+        if len(used) < len(self._parameters):
+            self._train({w: x for w, x in self._parameters.items() if w in used})
+
+    @torch.no_grad()
+    def _tried(self, batch: Batch, num_classes: int) -> Tensor:
+        """The scores of a batch in evaluation mode.
+
+        Raises:
+            InputError: they are none.
+        """
+        name, shape = type(self.model).__name__, "×".join(map(str, batch.images.shape[1:]))
+        self.model.eval()
         try:
-            with torch.no_grad():
-                scores = self.model(self.pixels(images))
-        except (RuntimeError, ValueError) as error:
-            shape = "×".join(map(str, images.shape[1:]))
-            raise InputError(f"model {name} cannot take images of {shape}: {str(error).splitlines()[0]}") from error
-        if scores.shape != (len(images), num_classes):
+            scores = self.model(self.pixels(batch.images))
+        except Exception as error:  # whatever somebody's forward does
+            raise InputError(f"model {name} cannot take images of {shape}: {_first_line(error)}") from error
+        if not isinstance(scores, Tensor):
+            raise InputError(
+                f"model {name} gives a {type(scores).__name__}: its forward must return one tensor, with a score for "
+                "each class"
+            )
+        if scores.shape != (len(batch), num_classes):
             raise InputError(
                 f"model {name} gives scores of shape {list(scores.shape[1:])}, but the data has {num_classes} classes: "
                 f"set model.num_classes={num_classes}"
             )
-        changed = [b for b, x in self.model.named_buffers() if not torch.equal(x, before[b])]
-        if changed:
+        if not scores.isfinite().all():
+            raise InputError(f"model {name} gives scores that are not finite, before any training")
+        return scores.to(self._X0.dtype)
+
+    def _reached(self, batch: Batch) -> set[str]:
+        """Names of the parameters that the gradient of a batch reaches, in training mode.
+
+        Raises:
+            InputError: there is no gradient.
+        """
+        name, m = type(self.model).__name__, len(batch)
+        self.model.train()
+        try:
+            with torch.random.fork_rng(devices=[]), torch.enable_grad():
+                loss = self._losses(self.model, self.pixels(batch.images), batch.labels).mean()
+                g = torch.autograd.grad(loss, list(self._parameters.values()), allow_unused=True)
+        except Exception as error:
             raise InputError(
-                f"model {name} has buffers that training changes ({', '.join(changed[:3])}…): averaging over clients "
-                "and control variates cover parameters only, so use GroupNorm or LayerNorm in place of BatchNorm"
-            )
+                f"model {name} cannot be trained on a minibatch of {m} (a client's last one may be as small): "
+                f"{_first_line(error)}"
+            ) from error
+        return {w for w, x in zip(self._parameters, g, strict=True) if x is not None}
 
     def pixels(self, images: Tensor) -> Tensor:
         """uint8[B, c, h, w] as scaled floats, channels last in memory.
@@ -184,7 +254,8 @@ class Problem:
         its strides then send the convolutions down the slower path (benchmarks/layout.py).
         """
         scaled = (images.float() - self._mean) / self._std
-        return torch.empty(scaled.shape, device=self.device, memory_format=torch.channels_last).copy_(scaled)
+        ready = torch.empty(scaled.shape, dtype=self._X0.dtype, device=self.device, memory_format=torch.channels_last)
+        return ready.copy_(scaled)
 
     def _put(self, X: Tensor) -> None:
         """Let the model's parameters be X's memory: a tenth of LeNet's gradient quicker than functional_call."""
@@ -196,6 +267,30 @@ class Problem:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._bfloat16):
             scores = model(pixels)
         return F.cross_entropy(scores.to(self._X0.dtype), labels, reduction="none")
+
+
+def _module(built: object) -> nn.Module:
+    """What a builder made.
+
+    Raises:
+        InputError: it is no module, or has parameters whose shape only its first input decides.
+    """
+    if not isinstance(built, nn.Module):
+        raise InputError(f"model._target_ gives a {type(built).__name__}, which is no torch.nn.Module")
+    if lazy := [w for w, x in built.named_parameters() if nn.parameter.is_lazy(x)]:
+        raise InputError(
+            f"model {type(built).__name__} has parameters without a shape ({lazy[0]}): give lazy layers their sizes"
+        )
+    return built
+
+
+def _same(x: Tensor, y: Tensor) -> bool:
+    """Whether two tensors hold the same bits of information, NaN included."""
+    return x.shape == y.shape and bool(((x == y) | ((x != x) & (y != y))).all())
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[0] or type(error).__name__
 
 
 def parts_of(length: int, size: int = TEST_BATCH) -> Iterator[slice]:

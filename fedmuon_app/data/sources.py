@@ -1,4 +1,4 @@
-"""Where images come from: scikit-learn's digits, Fashion-MNIST, CIFAR-10, and the user's own folders.
+"""Data sets by name: scikit-learn's digits, Fashion-MNIST and CIFAR-10.
 
 Each loader gives an :class:`ImageData`. Whatever is missing is said in one sentence that tells how to
 get it.
@@ -6,32 +6,39 @@ get it.
 
 import gzip
 import importlib.util
-import io
-import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from fedmuon_app.data.examples import Examples, ImageData
+from fedmuon_app.data.pictures import folder_scale
 from fedmuon_app.errors import InputError
-from fedmuon_app.seeds import rng
-
-log = logging.getLogger("fedmuon")
 
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
-CACHE = (
-    Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fedmuon"
-)  # downloads, and partitions once dealt
-HOLD_OUT = 0.2  # of an image folder that has no test part of its own
+
+
+def _cache() -> Path:
+    """Where downloads go, and what is made once: partitions and decoded images."""
+    if named := os.environ.get("XDG_CACHE_HOME"):
+        return Path(named) / "fedmuon"
+    try:
+        return Path.home() / ".cache" / "fedmuon"
+    except RuntimeError:  # nobody's: a container with a user of its own
+        return Path(tempfile.gettempdir()) / f"fedmuon-cache-{os.getuid()}"
+
+
+CACHE = _cache()
 
 DIGIT_CLASSES = [str(i) for i in range(10)]
 FASHION_CLASSES = ["top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"]
+CIFAR_MEAN, CIFAR_STD = [0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]
 CIFAR_CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
 
@@ -80,127 +87,67 @@ def fashion_mnist(path: Path | None) -> ImageData:
 
 
 def cifar10(path: Path | None) -> ImageData:
-    """50,000 and 10,000 colour 32×32 images (Krizhevsky 2009).
+    """50,000 and 10,000 colour 32×32 images (Krizhevsky 2009), or another data set in a folder of parquet files.
 
     Args:
-        path: folder of parquet files in the Hugging Face layout, or None: torchvision's download.
+        path: folder of parquet files in the Hugging Face layout, or None: torchvision's download. Names of classes that
+            the files say are taken; without any, and with CIFAR-10's own, the pixels are scaled as CIFAR-10's.
 
     Raises:
-        InputError: no such folder, or the download fails.
+        InputError: no such folder, the download fails, or the files are broken.
     """
+    names: list[str] | None = None
     if path is not None:
-        train, test = parquet(path, "train"), parquet(path, "test")
+        from fedmuon_app.data.parquet import read_parquet
+
+        (train, names), (test, others) = (read_parquet(path, part, CACHE / "images") for part in ("train", "test"))
+        if others not in (names, None):
+            raise InputError(f"dataset.path = {path}: its train and test files have different classes")
     else:
         from torchvision.datasets import CIFAR10
 
         train, test = _downloaded(CIFAR10, "a folder of CIFAR-10's parquet files named by dataset.path")
-    return ImageData(train, test, CIFAR_CLASSES, [0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616])
-
-
-def parquet(folder: Path, part: str) -> Examples:
-    """Read ``<part>-*.parquet`` in the Hugging Face layout: an image column {bytes, path}, and ``label``.
-
-    Raises:
-        InputError: no such files, other columns, or images of several sizes.
-    """
-    from pyarrow import parquet as pq
-
-    files = sorted(folder.glob(f"{part}-*.parquet"))
-    if not files:
-        raise InputError(
-            f"dataset.path = {folder} holds no {part}-*.parquet (Hugging Face's layout of an image data set)"
-        )
-    images, labels = [], []
-    for file in files:
-        table = pq.read_table(file)
-        column = next((name for name in ("img", "image") if name in table.column_names), None)
-        if column is None or "label" not in table.column_names:
-            raise InputError(f"{file} has columns {table.column_names}: needed are img (or image) and label")
-        images += [np.asarray(Image.open(io.BytesIO(row["bytes"]))) for row in table[column].to_pylist()]
-        labels += table["label"].to_pylist()
-    if len({image.shape for image in images}) > 1:
-        raise InputError(f"dataset.path = {folder}: the images differ in size or channels, and must not")
-    return Examples(_channels_first(np.stack(images)), torch.tensor(labels))
-
-
-def image_folder(path: Path | None, size: int, channels: int, classes: Sequence[str] | None, seed: int) -> ImageData:
-    """A folder of class folders: ``path/train`` and ``path/test``, or ``path`` with a fifth held out.
-
-    Args:
-        path: the folder.
-        size: images are resized to size × size.
-        channels: 1 (grey) or 3 (colour).
-        classes: names of the class folders in the order of the labels, or None: those that are there, sorted.
-        seed: decides what is held out.
-
-    Raises:
-        InputError: no such folder, or a class folder is empty or missing.
-    """
-    if path is None or not path.is_dir():
-        raise InputError(
-            f"dataset.path = {path} is not a folder: dataset=image_folder needs one that holds a folder of "
-            "images for each class (or train/ and test/ with such folders)"
-        )
-    if (path / "train").is_dir() and (path / "test").is_dir():
-        names = classes or sorted(entry.name for entry in (path / "train").iterdir() if entry.is_dir())
-        train = read_folder(path / "train", size, channels, names)
-        test = read_folder(path / "test", size, channels, names)
-    else:
-        names = classes or sorted(entry.name for entry in path.iterdir() if entry.is_dir())
-        whole = read_folder(path, size, channels, names)
-        train, test = whole.split(HOLD_OUT, rng(seed, "hold out"))
-    return ImageData(train, test, names, *folder_scale(channels))
-
-
-def folder_scale(channels: int) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation that images of unknown kind are scaled by; the same at every client."""
-    return [0.5] * channels, [0.25] * channels
-
-
-def read_folder(path: Path, size: int, channels: int, classes: Sequence[str], missing_ok: bool = False) -> Examples:
-    """Read a folder of class folders, resized to uint8[N, channels, size, size].
-
-    Args:
-        path: the folder.
-        size: in pixels.
-        channels: 1 or 3.
-        classes: names of the class folders, in the order of the labels.
-        missing_ok: a class may have no folder (one client seldom has them all).
-
-    Raises:
-        InputError: a class folder is missing or has no image, or there is none at all.
-    """
-    from torchvision.datasets.folder import ImageFolder, is_image_file
-
-    present = [name for name in classes if (path / name).is_dir()]
-    for name in classes if not missing_ok else present:
-        if name not in present or not any(is_image_file(str(file)) for file in (path / name).rglob("*")):
-            raise InputError(f"{path / name} holds no image: put images of class {name} there, or remove the class")
-    if not present:
-        raise InputError(f"{path} holds no class folder: expected some of {', '.join(classes) or 'any name'}")
-
-    def resized(image: Image.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        return np.asarray(
-            image.convert("L" if channels == 1 else "RGB").resize((size, size), Image.Resampling.BILINEAR)
-        )
-
-    class Folder(ImageFolder):  # type: ignore[misc]  # torchvision has no types
-        def find_classes(self, directory: str) -> tuple[list[str], dict[str, int]]:
-            return present, {name: classes.index(name) for name in present}
-
-    folder = Folder(str(path), transform=resized)
-    pairs = [folder[i] for i in range(len(folder))]
-    return Examples(_channels_first(np.stack([image for image, _ in pairs])), torch.tensor([y for _, y in pairs]))
+    scale = CIFAR_MEAN, CIFAR_STD
+    if names not in (None, CIFAR_CLASSES) or train.images.shape[1] != len(CIFAR_MEAN):
+        scale = folder_scale(train.images.shape[1])
+    classes = names or CIFAR_CLASSES
+    for part, examples in (("train", train), ("test", test)):
+        if (most := int(examples.labels.max())) >= len(classes):
+            raise InputError(
+                f"dataset.path = {path}: label {most} in its {part} files, and CIFAR-10 has 10 classes; other data "
+                "sets need the names of their classes in the files, as datasets' ClassLabel writes them"
+            )
+        if examples.images.shape[1:] != train.images.shape[1:]:
+            raise InputError(f"dataset.path = {path}: its train and test images differ in size or channels")
+    return ImageData(train, test, classes, *scale)
 
 
 def _idx_examples(folder: Path, part: str) -> Examples:
-    """Two gzipped idx files: a header of 16 or 8 bytes, then the bytes."""
+    """Two gzipped idx files: a header of big-endian int32 (a magic number, then the shape), then the bytes.
 
-    def read(name: str, header: int) -> Tensor:
-        raw = bytearray(gzip.decompress((folder / f"{part}-{name}.gz").read_bytes()))
-        return torch.frombuffer(raw, dtype=torch.uint8, offset=header)
+    Raises:
+        InputError: one is missing, or is not what it should be.
+    """
+    images, labels = (
+        _idx(folder / f"{part}-{name}.gz", dims) for name, dims in (("images-idx3-ubyte", 3), ("labels-idx1-ubyte", 1))
+    )
+    if images.shape[1:] != (28, 28) or len(images) != len(labels) or int(labels.max(initial=0)) >= len(FASHION_CLASSES):
+        raise InputError(
+            f"{folder}: {part}-images has {list(images.shape)} pixels and {part}-labels {len(labels)} labels up to "
+            f"{int(labels.max(initial=0))}: needed are as many of both, of 28×28 and below 10"
+        )
+    return Examples(torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels).long())
 
-    return Examples(read("images-idx3-ubyte", 16).view(-1, 1, 28, 28), read("labels-idx1-ubyte", 8).long())
+
+def _idx(file: Path, dims: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    try:
+        raw = gzip.decompress(file.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{file} cannot be read ({error})") from error
+    head = np.frombuffer(raw[: 4 * (dims + 1)].ljust(4 * (dims + 1)), ">i4").astype(np.int64)
+    if head[0] != 0x800 + dims or head.min() < 0 or len(raw) != 4 * len(head) + np.prod(head[1:]):
+        raise InputError(f"{file} is no idx file of {dims} dimensions, or is cut off")
+    return np.frombuffer(bytearray(raw), np.uint8, offset=4 * len(head)).reshape(head[1:])
 
 
 def _downloaded(source: Callable[..., Any], otherwise: str) -> Iterable[Examples]:

@@ -50,7 +50,7 @@ def run(c: Config, folder: Path) -> None:
         stack.enter_context(progress)
         diagnose = job.diagnostics(c.evaluation.diagnostics, states)
         server = run_rounds(job.plan, ids, job.server, train, evaluate, runlog, diagnose=diagnose)
-        runlog.finish(job.model(server.X))
+        runlog.finish(job.model(server.X), job.about_model(c))
 
 
 def number_of_workers(c: Config, device: str) -> int:

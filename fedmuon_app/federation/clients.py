@@ -8,7 +8,7 @@ from torch import Tensor
 from fedmuon_app.algorithms.client import ClientState, Update, initial_gradient, initial_state, local_round
 from fedmuon_app.algorithms.methods import Method
 from fedmuon_app.algorithms.steps import Hyper
-from fedmuon_app.data.examples import Examples, Indices
+from fedmuon_app.data.examples import Batch, Examples, Indices
 from fedmuon_app.federation.states import ClientStates, StateError
 from fedmuon_app.federation.turns import NEVER, Counted, Turn
 from fedmuon_app.problem import Problem
@@ -68,6 +68,6 @@ class Clients:
             raise StateError(f"the call of {turn} is too late: client {client} has been called in {newest}")
         return self.initial_state() if counted.last == NEVER else states.load(client, counted.last)
 
-    def minibatches(self, client: int, first: int, K: int) -> list[Examples]:
+    def minibatches(self, client: int, first: int, K: int) -> list[Batch]:
         """The K minibatches from local step ``first`` of the client's life on."""
         return self.problem.minibatches(client, self.examples, self.parts[client], first, K, self.batch_size)

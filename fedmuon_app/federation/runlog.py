@@ -23,6 +23,7 @@ from fedmuon_app.federation.states import write_whole
 from fedmuon_app.federation.versions import versions
 
 METRICS, COHORTS, RESULT, MODEL, LOCK = "metrics.jsonl", "cohorts.jsonl", "result.json", "model.safetensors", ".lock"
+ABOUT_MODEL = "model.json"
 FAILED = "failed.json"  # of a run that did not complete: why, its configuration, versions
 REASONS, OTHERS = 10, "others"  # that are told apart for a client, and the name of the rest
 
@@ -187,8 +188,12 @@ class RunLog:
                 _print(self._metrics, line)
         self._watch(r, line)
 
-    def finish(self, model: NamedTensors) -> None:
+    def finish(self, model: NamedTensors, about_model: Mapping[str, Any] | None = None) -> None:
         """Write the model and, last, result.json: where that stands, the run is complete.
+
+        Args:
+            model: its state.
+            about_model: for model.json, what it needs to be used.
 
         Raises:
             RunError: they cannot be written.
@@ -205,12 +210,13 @@ class RunLog:
             "versions": self._versions,
         }
         with _writing(self.folder):
-            self._write_results(result, model)
+            write_whole(self.folder / MODEL, save({w: x.detach().cpu().contiguous() for w, x in model.items()}), 0o666)
+            self._write(ABOUT_MODEL, about_model or {})
+            self._write(RESULT, result)
         self.close()
 
-    def _write_results(self, result: Mapping[str, Any], model: NamedTensors) -> None:
-        write_whole(self.folder / MODEL, save({w: x.detach().cpu().contiguous() for w, x in model.items()}), 0o666)
-        write_whole(self.folder / RESULT, (json.dumps(result, indent=2) + "\n").encode(), 0o666)
+    def _write(self, name: str, content: Mapping[str, Any]) -> None:
+        write_whole(self.folder / name, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode(), 0o666)
 
     def close(self) -> None:
         """Leave the folder as it is to others."""

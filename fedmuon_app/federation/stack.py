@@ -11,14 +11,14 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from fedmuon_app.algorithms.client import ClientState, NonFiniteError, Update, local_steps, next_state, not_finite
-from fedmuon_app.data.examples import Examples
+from fedmuon_app.data.examples import Batch
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.clients import Clients
 from fedmuon_app.federation.replies import Failure, Replies
 from fedmuon_app.federation.states import ClientStates, StateError
 from fedmuon_app.federation.turns import Cohort, Turn
 
-Batch = tuple[Tensor, Tensor, Tensor]
+Padded = tuple[Tensor, Tensor, Tensor]
 
 VECTORS = 12  # of float[d] that a client's round holds at once: X_i, M, C_i, G, g, D and their temporaries
 ACTIVATIONS = 2  # times what the forward pass saves: gradients of the same sizes
@@ -82,7 +82,7 @@ def _one_stack(clients: Clients, turn: Turn, cohort: Cohort, X: Tensor, C: Tenso
     M, C_i, v = (torch.stack(parts) for parts in zip(*((s.M, s.C, s.v) for s in before.values()), strict=True))
     t = torch.tensor([s.t for s in before.values()], dtype=torch.float64, device=problem.device)
 
-    def steps(kept: tuple[Tensor, Tensor, Tensor], t: Tensor, batches: list[Batch]) -> tuple[Tensor, ...]:
+    def steps(kept: tuple[Tensor, Tensor, Tensor], t: Tensor, batches: list[Padded]) -> tuple[Tensor, ...]:
         return local_steps(method, hp, problem.layout, problem.weighted_gradient, X, C, kept, t, batches)
 
     try:
@@ -106,7 +106,7 @@ def _one_stack(clients: Clients, turn: Turn, cohort: Cohort, X: Tensor, C: Tenso
     return replies
 
 
-def _padded(clients: Clients, parts: Sequence[Examples]) -> Batch:
+def _padded(clients: Clients, parts: Sequence[Batch]) -> Padded:
     """One minibatch of each client: pixels float[S, B, …], labels int64[S, B], weights float[S, B] (0: padding)."""
     images = pad_sequence([part.images for part in parts], batch_first=True)
     labels = pad_sequence([part.labels for part in parts], batch_first=True)

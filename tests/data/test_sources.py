@@ -1,13 +1,11 @@
 import gzip
-import io
+import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
-from PIL import Image
-from pyarrow import parquet as pq
 from sklearn.datasets import load_digits
 
 from fedmuon_app.data import sources
@@ -44,11 +42,16 @@ def test_fashion_mnist_from_debians_files() -> None:
     assert data.train.labels[:5].tolist() == [9, 0, 0, 3, 0]  # the first labels of the published file
 
 
+def write_idx(file: Path, array: np.ndarray) -> None:
+    head = np.array([0x800 + array.ndim, *array.shape], ">i4")
+    file.write_bytes(gzip.compress(head.tobytes() + array.tobytes()))
+
+
 def test_idx_files_keep_their_pixels(tmp_path: Path) -> None:
     for part, n in (("train", 3), ("t10k", 2)):
         images = np.random.default_rng(n).integers(0, 256, (n, 28, 28), dtype=np.uint8)
-        (tmp_path / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(bytes(16) + images.tobytes()))
-        (tmp_path / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(bytes(8) + bytes(range(n))))
+        write_idx(tmp_path / f"{part}-images-idx3-ubyte.gz", images)
+        write_idx(tmp_path / f"{part}-labels-idx1-ubyte.gz", np.arange(n, dtype=np.uint8))
     data = sources.fashion_mnist(tmp_path)
     assert data.train.labels.tolist() == [0, 1, 2]
     assert (
@@ -62,69 +65,35 @@ def test_fashion_mnist_elsewhere_says_how_to_get_it(tmp_path: Path) -> None:
         sources.fashion_mnist(tmp_path)
 
 
-def write_parquet(file: Path, images: list[np.ndarray], column: str = "img") -> None:
-    rows = []
-    for image in images:
-        png = io.BytesIO()
-        Image.fromarray(image).save(png, "PNG")
-        rows.append({"bytes": png.getvalue(), "path": None})
-    pq.write_table(pa.table({column: rows, "label": list(range(len(images)))}), file)
+@pytest.mark.parametrize("broken", ["empty", "junk", "cut", "of other sizes", "of more labels", "a label of 10"])
+@pytest.mark.parametrize("name", ["images-idx3", "labels-idx1"])
+def test_broken_idx_files_are_named(name: str, broken: str, tmp_path: Path) -> None:
+    for part in ("train", "t10k"):
+        write_idx(tmp_path / f"{part}-images-idx3-ubyte.gz", np.zeros((3, 28, 28), np.uint8))
+        write_idx(tmp_path / f"{part}-labels-idx1-ubyte.gz", np.zeros(3, np.uint8))
+    file = tmp_path / f"t10k-{name}-ubyte.gz"
+    whole = file.read_bytes()
+    if broken in ("of other sizes", "of more labels", "a label of 10"):
+        array = np.full((4, 28, 27) if "images" in name else 4, 10, np.uint8)
+        write_idx(file, array if broken != "a label of 10" or "images" in name else array[:3])
+    else:
+        file.write_bytes({"empty": b"", "junk": b"no gzip at all", "cut": whole[:-9]}[broken])
+    with pytest.raises(InputError, match=rf"t10k-{name}-ubyte.gz|{tmp_path}: t10k-images has"):
+        sources.fashion_mnist(tmp_path)
 
 
-def test_parquet_files_are_read_in_order(tmp_path: Path) -> None:
-    images = [np.full((32, 32, 3), i, dtype=np.uint8) for i in range(4)]
-    write_parquet(tmp_path / "train-00000-of-00002.parquet", images[:2])
-    write_parquet(tmp_path / "train-00001-of-00002.parquet", images[2:])
-    write_parquet(tmp_path / "test-00000-of-00001.parquet", images[:1], column="image")
-    data = sources.cifar10(tmp_path)
-    assert data.train.images.shape == (4, 3, 32, 32)
-    assert data.train.images[:, 0, 0, 0].tolist() == [0, 1, 2, 3]
-    assert data.train.labels.tolist() == [0, 1, 0, 1]
-    assert len(data.test) == 1
+@pytest.mark.parametrize("environment", [{"XDG_CACHE_HOME": "/somewhere"}, {"HOME": "/home/me"}, {}])
+def test_there_is_a_place_for_the_cache_even_without_a_home(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in ("XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(key, raising=False)
+    monkeypatch.setattr(Path, "home", lambda: Path(os.environ["HOME"]) if "HOME" in os.environ else nobody())
 
+    def nobody() -> Path:
+        raise RuntimeError("Could not determine home directory.")
 
-def test_a_folder_without_parquet_files_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"train-\*\.parquet"):
-        sources.cifar10(tmp_path)
-
-
-def write_classes(folder: Path, classes: dict[str, int]) -> None:
-    for value, (name, count) in enumerate(classes.items()):
-        (folder / name).mkdir(parents=True)
-        for i in range(count):
-            Image.fromarray(np.full((9, 12, 3), 50 * value + i, dtype=np.uint8)).save(folder / name / f"{i}.png")
-
-
-def test_an_image_folder_is_split_resized_and_made_grey(tmp_path: Path) -> None:
-    write_classes(tmp_path, {"cat": 6, "dog": 4})
-    data = sources.image_folder(tmp_path, size=28, channels=1, classes=None, seed=0)
-    assert list(data.classes) == ["cat", "dog"]
-    assert data.train.images.shape == (8, 1, 28, 28)
-    assert len(data.test) == 2
-    for examples in (data.train, data.test):
-        assert ((examples.images[:, 0, 0, 0] >= 50).long() == examples.labels).all()
-
-
-def test_train_and_test_folders_are_taken_as_they_are(tmp_path: Path) -> None:
-    write_classes(tmp_path / "train", {"a": 3, "b": 2})
-    write_classes(tmp_path / "test", {"a": 1, "b": 1})
-    data = sources.image_folder(tmp_path, size=8, channels=3, classes=None, seed=0)
-    assert data.train.images.shape == (5, 3, 8, 8)
-    assert data.test.labels.tolist() == [0, 1]
-
-
-def test_an_empty_class_folder_is_refused_by_name(tmp_path: Path) -> None:
-    write_classes(tmp_path, {"cat": 2, "dog": 0})
-    with pytest.raises(InputError, match="dog holds no image"):
-        sources.image_folder(tmp_path, size=28, channels=1, classes=None, seed=0)
-
-
-def test_a_clients_own_folder_may_lack_classes_and_keeps_their_numbers(tmp_path: Path) -> None:
-    write_classes(tmp_path, {"dog": 2})
-    examples = sources.read_folder(tmp_path, 8, 1, ["cat", "dog"], missing_ok=True)
-    assert examples.labels.tolist() == [1, 1]
-
-
-def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is not a folder"):
-        sources.image_folder(tmp_path / "nowhere", size=28, channels=1, classes=None, seed=0)
+    for key, value in environment.items():
+        monkeypatch.setenv(key, value)
+    places = {"XDG_CACHE_HOME": "/somewhere/", "HOME": "/home/me/.cache/"}
+    assert str(sources._cache()).startswith(places.get(next(iter(environment), ""), tempfile.gettempdir()))
