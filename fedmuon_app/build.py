@@ -21,11 +21,12 @@ from fedmuon_app.data import pictures, sources
 from fedmuon_app.data.examples import ImageData
 from fedmuon_app.data.partition import Deal, partition
 from fedmuon_app.errors import InputError
-from fedmuon_app.federation.checkpoint import CHECKPOINT, config_of
+from fedmuon_app.federation.checkpoint import config_of
 from fedmuon_app.federation.clients import Clients
 from fedmuon_app.federation.diagnostics import Diagnostics
+from fedmuon_app.federation.folder import CHECKPOINT, finished
 from fedmuon_app.federation.loop import Plan
-from fedmuon_app.federation.runlog import Keeping, finished
+from fedmuon_app.federation.runlog import Keeping
 from fedmuon_app.federation.states import ClientStates
 from fedmuon_app.problem import Problem, Scaling
 from fedmuon_app.seeds import rng

@@ -1,135 +1,157 @@
 """The ``fedmuon`` command: Hydra in front, an engine behind."""
 
-import contextlib
-import itertools
 import json
-import signal
+import os
+import re
+import shlex
+import shutil
 import sys
-import threading
-from collections.abc import Iterator
+import traceback
+from collections.abc import Sequence
 from dataclasses import asdict
+from importlib import metadata
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import hydra
-from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-from hydra.experimental.callback import Callback
+from hydra.plugins.sweeper import Sweeper
 from hydra.types import RunMode
+from omegaconf.errors import OmegaConfBaseException
 
-from fedmuon_app.build import refuse_another_run
-from fedmuon_app.config import Config, conf_dir, load, register, resumed, typed
-from fedmuon_app.engines import ENGINES
+from fedmuon_app.config import Config, conf_dir, explain, help_text, register
 from fedmuon_app.errors import InputError, RunError
-from fedmuon_app.federation.checkpoint import CHECKPOINT, config_of
-from fedmuon_app.federation.runlog import FAILED, finished
-from fedmuon_app.federation.versions import versions
+from fedmuon_app.federation.folder import CHECKPOINT, FAILED, finished
+from fedmuon_app.interrupt import INTERRUPT
+from fedmuon_app.sweep import check_batch, plan, progress, stop
+from fedmuon_app.terminal import tolerate
 
-
-class Failures(Callback):
-    """Hydra calls it at the end of a sweep, whose runs were in processes of their own."""
-
-    files: ClassVar[list[Path]] = []
-
-    def on_multirun_end(self, config: Any, **kwargs: Any) -> None:
-        """Find what failed."""
-        self.files[:] = sorted(Path(config.hydra.sweep.dir).glob(f"*/{FAILED}"))
+PATHS = ("dataset.path", "run_dir", "resume", "engine.root_certificates", "hydra.run.dir", "hydra.sweep.dir")
+PLAIN = re.compile(r"[\w./:+%@?*$\\ -]*", re.ASCII)  # characters that Hydra takes without quotes
 
 
 def main() -> None:
-    """Check every run that the command line asks for, then let Hydra run them."""
-    args = get_args_parser().parse_args()
-    if not (args.help or args.hydra_help or args.info or args.cfg or args.shell_completion):
-        try:
-            for overrides in runs(args.overrides, args.multirun):
-                load(overrides)
-        except InputError as error:
-            stop(str(error), status=2)
+    """Let Hydra run what the command line asks for. What it cannot do is one sentence, and a status that is not 0."""
+    tolerate()
+    words = sys.argv[1:] = [quoted(word) for word in sys.argv[1:]]
+    if asked := {"--help", "-h", "--version"} & {*words}:
+        print(f"fedmuon {metadata.version('fedmuon-app')}" if "--version" in asked else help_text())
+        return
     register()
-    hydra.main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(run)()
-    if Failures.files:
-        stop(f"{len(Failures.files)} of the sweep's runs failed: {', '.join(map(str, Failures.files))}", status=1)
-
-
-def run(node: Any) -> None:
-    """One run of Hydra's, in the folder that Hydra made for it. A sweep goes on when one of its runs fails."""
-    hydra_config = HydraConfig.get()
-    many, config = hydra_config.mode == RunMode.MULTIRUN, typed(node)
-    folder = Path(config.run_dir or hydra_config.runtime.output_dir).absolute()
+    wants_tracebacks = os.environ.get("HYDRA_FULL_ERROR") == "1"
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come here as they are
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # a model of the user's; last, so that no file there hides a module
+    os.environ["FEDMUON_PATH"] = str(Path.cwd())  # the same in Flower's processes
+    Sweeper.validate_batch_is_legal = check_batch  # type: ignore[method-assign]
     try:
-        if config.resume == "auto":
-            refuse_another_run(config, folder)
-        elif config.resume is not None:
-            folder = Path(str(config.resume)).absolute()
-            config = resumed(str(folder), config_of(folder), hydra_config.overrides.task)
-        config.run_dir = str(folder)
-        if config.engine.workers is None and many and hydra_config.runtime.choices["hydra/launcher"] != "basic":
-            config.engine.workers = 0  # the runs of a sweep have a core each
-        if config.resume is None or not complete(config, folder):
-            train(config, folder)
-        _no_failure(folder)  # of another process, that was refused the folder
-        print(f"results: {folder}")
+        hydra.main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(run)()
+    except KeyboardInterrupt:
+        stop(INTERRUPT.word, INTERRUPT.status)
     except (InputError, RunError) as error:
+        stop(str(error), status=2 if isinstance(error, InputError) else 1)
+    except Exception as error:
+        if wants_tracebacks:
+            raise
+        if isinstance(error, (HydraException, OmegaConfBaseException)):
+            stop(explain(error, words), status=2)
+        if type(error).__name__ == "TerminatedWorkerError":  # joblib's
+            stop("a run's process was killed (for memory?); the same command with resume=auto goes on", status=1)
+        stop(f"{type(error).__name__}: {error} (HYDRA_FULL_ERROR=1 shows where)", status=1)
+
+
+def run(node: Any) -> float | None:
+    """One run of Hydra's, in the folder that Hydra made for it. A sweep goes on when one of its runs fails.
+
+    Returns:
+        The final accuracy, for a sweeper that looks for the best; 0 of a run that failed.
+    """
+    tolerate()
+    INTERRUPT.install()
+    hydra_config = HydraConfig.get()
+    many = hydra_config.mode == RunMode.MULTIRUN
+    output = Path(hydra_config.runtime.output_dir)
+    if many and INTERRUPT.number:
+        _tidy(output)
+        return 0.0
+    config, folder = plan(node, hydra_config.overrides.task, output)
+    if config.engine.workers is None and many and hydra_config.runtime.choices["hydra/launcher"] != "basic":
+        config.engine.workers = 0  # the runs of a sweep have a core each
+    INTERRUPT.hold = False
+    try:
+        accuracy = train(config, folder)
+        print(f"results: {folder}{progress(folder) if many else ''}", flush=True)
+        return accuracy
+    except KeyboardInterrupt:
         if not many:
-            stop(str(error), status=2 if isinstance(error, InputError) else 1)
-        print(f"fedmuon: {error}", file=sys.stderr)
-        said = {"failed": str(error), "config": asdict(config), "versions": versions()}
-        (folder / FAILED).write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n")
+            stop(f"{INTERRUPT.word}{_go_on(folder)}", INTERRUPT.status)
+        print(f"fedmuon: {INTERRUPT.word}: {folder}", file=sys.stderr)
+        return 0.0
+    except (InputError, RunError) as error:
+        refused = isinstance(error, InputError)
+        if many or not refused:
+            _failed(folder, config, str(error))
+        if not many:
+            stop(str(error) if refused else f"{error}{_go_on(folder)}", status=2 if refused else 1)
+        print(f"fedmuon: {error}{progress(folder)}", file=sys.stderr)
+        return 0.0
+    except Exception as error:
+        traceback.print_exc()
+        _failed(folder, config, f"{type(error).__name__}: {error}")
+        if not many:
+            stop(f"{type(error).__name__}: {error}", status=1)
+        return 0.0
+    finally:
+        INTERRUPT.hold = many
+        _tidy(output)
 
 
-def train(config: Config, folder: Path) -> None:
-    """Run the engine. SIGTERM unwinds like Ctrl-C, so that a checkpoint is written and nothing is left behind.
+def train(config: Config, folder: Path) -> float | None:
+    """Run the engine, unless the run is complete; its final accuracy, None where the folder is on another machine.
 
     Raises:
         InputError: something the user can mend, before training.
         RunError: the run cannot go on.
+        KeyboardInterrupt: Ctrl-C or SIGTERM; the checkpoint is written.
     """
-    _no_failure(folder)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    try:
+    from fedmuon_app.engines import ENGINES  # these import torch
+
+    result = finished(folder) if config.resume is not None else None
+    if result is None or int(result["rounds"]) < config.rounds:
+        (folder / FAILED).unlink(missing_ok=True)
         ENGINES[config.engine.name](config, folder)
-    except (RunError, KeyboardInterrupt) as error:
-        if not (folder / CHECKPOINT).exists():
-            raise
-        raise RunError(f"{error or 'interrupted'} (go on with: fedmuon resume={folder})") from error
-
-
-def _no_failure(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # the engine says what is wrong with the folder
-        (folder / FAILED).unlink()
-
-
-def complete(config: Config, folder: Path) -> bool:
-    """Whether the run to resume needs no more rounds."""
+        (folder / FAILED).unlink(missing_ok=True)  # of another process, that was refused the folder
     result = finished(folder)
-    return result is not None and int(result["rounds"]) >= config.rounds
+    return None if result is None else float(result["final_accuracy"])
 
 
-def runs(overrides: list[str], multirun: bool) -> Iterator[list[str]]:
-    """The overrides of each run: one, or with -m every combination of the values that are listed.
-
-    Raises:
-        InputError: an override that cannot be parsed.
-    """
-    if not multirun:
-        yield overrides
-        return
-    try:
-        parsed = OverridesParser.create().parse_overrides(overrides)
-    except HydraException as error:
-        raise InputError(" ".join(str(error).split())) from error
-    choices = [
-        [f"{o.get_key_element()}={value}" for value in o.sweep_string_iterator()] if o.is_sweep_override() else [word]
-        for o, word in zip(parsed, overrides, strict=True)
-    ]
-    for combination in itertools.product(*choices):
-        yield list(combination)
+def quoted(word: str) -> str:
+    """A word of the command line; the path in it quoted where Hydra could not read it otherwise."""
+    key, equals, value = word.partition("=")
+    plain = PLAIN.fullmatch(value) is not None
+    if not equals or key.lstrip("+") not in PATHS or plain or value[:1] in ("'", '"') or "," in value or "${" in value:
+        return word
+    inside = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"{key}='{inside}'"
 
 
-def stop(sentence: str, status: int) -> None:
-    """End the program with one sentence on standard error."""
-    print(f"fedmuon: {sentence}", file=sys.stderr)
-    sys.exit(status)
+def _failed(folder: Path, config: Config, reason: str) -> None:
+    """Leave failed.json, for reports: unless a complete run is in the folder."""
+    from fedmuon_app.federation.versions import versions
+
+    said = {"failed": reason, "config": asdict(config), "versions": versions()}
+    if folder.is_dir() and finished(folder) is None:
+        (folder / FAILED).write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n")
+
+
+def _go_on(folder: Path) -> str:
+    """How to go on with the run in ``folder``; empty where nothing can be gone on with."""
+    return f" (go on with: fedmuon {shlex.quote(f'resume={folder}')})" if (folder / CHECKPOINT).exists() else ""
+
+
+def _tidy(output: Path) -> None:
+    """Take away a folder of Hydra's that holds nothing but .hydra/: the run was refused, or is elsewhere."""
+    made: Sequence[Path] = list(output.iterdir()) if output.is_dir() else []
+    if [path.name for path in made] == [".hydra"]:
+        shutil.rmtree(output)

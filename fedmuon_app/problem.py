@@ -193,8 +193,9 @@ class Problem:
             changed = [b for b, x in self.model.named_buffers() if not _same(x, before[b])]
             if changed:
                 raise InputError(
-                    f"model {name} has buffers that training changes ({', '.join(changed[:3])}…): averaging over clients "
-                    "and control variates cover parameters only, so use GroupNorm or LayerNorm in place of BatchNorm"
+                    f"model {name} has buffers that training changes ({', '.join(changed[:3])}…): averaging over "
+                    "clients and control variates cover parameters only, so use GroupNorm or LayerNorm in place of "
+                    "BatchNorm"
                 )
         if not all(isinstance(x, Tensor) for x in self.model.state_dict().values()):
             raise InputError(f"model {name} keeps a state that is no tensor (get_extra_state): it cannot be saved")

@@ -1,6 +1,9 @@
 """The configuration of a run, from Hydra to checked dataclasses."""
 
-from fedmuon_app.config.load import build_module, conf_dir, dump, load, loads, register, split, typed
+from fedmuon_app.config.explain import explain
+from fedmuon_app.config.files import conf_dir, names
+from fedmuon_app.config.help import help_text
+from fedmuon_app.config.load import build_module, dump, load, loads, register, split, typed
 from fedmuon_app.config.resume import flat, refuse_another, resumed
 from fedmuon_app.config.schema import Config
 
@@ -9,9 +12,12 @@ __all__ = [
     "build_module",
     "conf_dir",
     "dump",
+    "explain",
     "flat",
+    "help_text",
     "load",
     "loads",
+    "names",
     "refuse_another",
     "register",
     "resumed",

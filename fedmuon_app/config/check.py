@@ -4,16 +4,15 @@ import math
 import re
 from typing import Any
 
-from fedmuon_app.algorithms.lmo import SCALES
-from fedmuon_app.algorithms.methods import METHODS
-from fedmuon_app.algorithms.schedules import SHAPES
+from fedmuon_app.config.files import names
 from fedmuon_app.config.schema import Algorithm, Config, Federation
-from fedmuon_app.data.augment import AUGMENTATIONS
 from fedmuon_app.errors import InputError
 
-ENGINES = ("in_process", "simulation", "deployment")
-DATASETS = ("digits", "fashion_mnist", "cifar10", "image_folder")
-PARTITIONS = ("dirichlet", "dirichlet_by_class", "iid", "shard", "pathological")
+# names that stand in tables of modules which import torch; that they are the same is a test
+SCALES = ("moonlight", "jordan", "ratio", "one")
+SCHEDULES = ("constant", "linear", "cosine", "step")
+AUGMENTATIONS = ("none", "crop", "crop_flip")
+WITHOUT_CONTROL = ("fedavg", "fedavg_adam", "localmuon", "muloco")
 
 Rule = tuple[str, object, bool, str]
 """A key, its value, whether that is allowed, and what is."""
@@ -32,7 +31,7 @@ def check(c: Config) -> None:
     for key, value, holds, rule in rules:
         if not holds:
             raise InputError(f"{key} = {value}: {rule}")
-    control = a.control or METHODS[a.name].control
+    control = a.control or ("none" if a.name in WITHOUT_CONTROL else "its own")
     if a.start == "gradient" and control == "none":
         raise InputError(f"algorithm.start = gradient: {a.name} has no control variate to start; leave it at zeros")
 
@@ -78,10 +77,10 @@ def _rounds(c: Config) -> list[Rule]:
 
 def _algorithm(a: Algorithm, R: int) -> list[Rule]:
     return [
-        _one_of("algorithm", a.name, METHODS),
+        _one_of("algorithm", a.name, names("algorithm")),
         ("algorithm.lr", a.lr, _above_0(a.lr), POSITIVE),
         ("algorithm.vector_lr", a.vector_lr, a.vector_lr is None or _above_0(a.vector_lr), POSITIVE + " or null"),
-        _one_of("algorithm.schedule", a.schedule, SHAPES),
+        _one_of("algorithm.schedule", a.schedule, SCHEDULES),
         ("algorithm.warmup", a.warmup, 0 <= a.warmup < R, f"must lie between 0 and rounds - 1 = {R - 1}"),
         ("algorithm.final", a.final, 0 <= a.final <= 1, "must lie in [0, 1]"),
         ("algorithm.weight_decay", a.weight_decay, 0 <= a.weight_decay < math.inf, "must not be negative"),
@@ -105,12 +104,12 @@ def _algorithm(a: Algorithm, R: int) -> list[Rule]:
 
 def _data(c: Config) -> list[Rule]:
     return [
-        _one_of("dataset", c.dataset.name, DATASETS),
+        _one_of("dataset", c.dataset.name, names("dataset")),
         ("dataset.validation", c.dataset.validation, 0 <= c.dataset.validation < 1, "must lie in [0, 1)"),
         _one_of("dataset.augment", c.dataset.augment, AUGMENTATIONS),
         ("dataset.size", c.dataset.size, c.dataset.size >= 1, UNIT),
         ("dataset.channels", c.dataset.channels, c.dataset.channels in (1, 3), "must be 1 or 3"),
-        _one_of("partition", c.partition.name, PARTITIONS),
+        _one_of("partition", c.partition.name, names("partition")),
         ("partition.beta", c.partition.beta, _above_0(c.partition.beta), POSITIVE),
         ("partition.classes_per_client", c.partition.classes_per_client, c.partition.classes_per_client >= 1, UNIT),
         ("partition.shards_per_client", c.partition.shards_per_client, c.partition.shards_per_client >= 1, UNIT),
@@ -120,7 +119,7 @@ def _data(c: Config) -> list[Rule]:
 def _engine(c: Config) -> list[Rule]:
     e, memory = c.engine, c.engine.stack_memory
     return [
-        _one_of("engine", e.name, ENGINES),
+        _one_of("engine", e.name, names("engine")),
         ("engine.threads", e.threads, e.threads >= 1, UNIT),
         ("engine.workers", e.workers, e.workers is None or e.workers >= 0, "must be null or >= 0"),
         ("engine.stack_memory", memory, memory is None or _above_0(memory), POSITIVE + " or null"),

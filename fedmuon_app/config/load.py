@@ -1,25 +1,29 @@
 """The ways into a configuration, and out of it: conf/ with overrides, YAML, and what it builds."""
 
 import functools
-import os
+import hashlib
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from hydra.utils import instantiate
+from joblib import cpu_count
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fedmuon_app.config.check import check
 from fedmuon_app.config.explain import explain
+from fedmuon_app.config.files import conf_dir
 from fedmuon_app.config.schema import Config
 from fedmuon_app.errors import InputError
+
+LONGEST_NAME = 120  # characters of a run's folder
 
 
 def load(overrides: Sequence[str]) -> Config:
@@ -59,7 +63,8 @@ def typed(node: Any) -> Config:
     register()
     try:
         # resolved first: interpolations of conf/experiment look at other keys
-        config = cast(Config, OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), _without_hydra(node))))
+        container = {key: _plain(node[key]) for key in node if key != "hydra"}
+        config = cast(Config, OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), container)))
     except OmegaConfBaseException as error:
         raise InputError(explain(error, [])) from error
     check(config)
@@ -85,9 +90,14 @@ def build_module(node: dict[str, Any]) -> Any:
     try:
         return instantiate(node)
     except HydraException as error:
-        cause = error.__cause__ or error
+        cause: BaseException = error.__cause__ or error
+        missing = cause if isinstance(cause, ModuleNotFoundError) else cause.__cause__
+        where = f" (looked in the current folder, {Path.cwd()}, and among what is installed)"
         reason = " ".join(str(cause).split("\nfull_key")[0].split())
-        raise InputError(f"model._target_ = {node.get('_target_')} cannot be built: {reason}") from error
+        raise InputError(
+            f"model._target_ = {node.get('_target_')} cannot be built: {reason or type(cause).__name__}"
+            f"{where if isinstance(missing, ModuleNotFoundError) else ''}"
+        ) from error
 
 
 @functools.cache
@@ -97,19 +107,41 @@ def register() -> None:
     OmegaConf.register_new_resolver("by_method", _by_method, replace=True)
     OmegaConf.register_new_resolver("by_norm", _by_norm, replace=True)
     OmegaConf.register_new_resolver("side_by_side", side_by_side, replace=True)
+    OmegaConf.register_new_resolver("run_name", run_name, replace=True)
 
 
 def side_by_side(engine: str, threads: int, device: str) -> int:
     """How many runs of a sweep train at once: one a core; one alone on a GPU or with Flower."""
-    if engine != "in_process" or device.startswith("cuda") or (device == "auto" and torch.cuda.is_available()):
+    if engine != "in_process" or device.startswith("cuda"):
         return 1
-    return max(1, (os.cpu_count() or 1) // threads)
+    if device == "auto":
+        import torch  # seconds, which a command that is refused, or asks for help, goes without
+
+        if torch.cuda.is_available():
+            return 1
+    return max(1, cpu_count() // threads)
 
 
-def conf_dir() -> Path:
-    """conf/: inside the package when it was installed from a wheel, beside it in a clone or in a FAB."""
-    package = Path(__file__).resolve().parents[1]
-    return package / "conf" if (package / "conf").is_dir() else package.parent / "conf"
+def run_name(words: Sequence[str], without: Sequence[str]) -> str:
+    """The name of a run's folder in a sweep, from its overrides: whatever their order, and whatever else there is.
+
+    ``algorithm=fedmuon algorithm.lr=0.01 seed=0`` is fedmuon_lr-0.01_seed-0. Words of keys that begin with one of
+    ``without`` do not count. A hash is added where characters or words had to be left out.
+    """
+    parts = []
+    for key, _, value in (word.partition("=") for word in words):
+        if not key.startswith(tuple(without)):
+            short = key.removeprefix("algorithm.").removeprefix("+")
+            parts.append((key != "algorithm", key, value if key == "algorithm" else f"{short}-{value}"))
+    whole = "_".join(part for *_, part in sorted(parts)) or "run"
+    name = re.sub(r"[^\w.+-]+", "-", whole, flags=re.ASCII).strip("-.")
+    if name == whole and len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[:LONGEST_NAME]}-{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
+
+
+def _plain(value: Any) -> Any:
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
 def _by_method(table: Any, *, _root_: Any) -> Any:
@@ -120,8 +152,3 @@ def _by_method(table: Any, *, _root_: Any) -> Any:
 def _by_norm(table: Any, *, _root_: Any) -> Any:
     """``${by_norm:{spectral:moonlight,…}}``: this norm's entry."""
     return table.get(_root_.algorithm.lmo.norm, "one")
-
-
-def _without_hydra(node: Any) -> Any:
-    container = OmegaConf.to_container(node, resolve=True)
-    return {key: value for key, value in cast(dict[str, Any], container).items() if key != "hydra"}

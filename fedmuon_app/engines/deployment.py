@@ -34,7 +34,8 @@ def run(c: Config, folder: Path) -> None:
         try:
             error = follow(log, progress)
         except KeyboardInterrupt:
-            raise FlowerError(f"run {run_id} goes on without this command; `flwr stop {run_id}` ends it") from None
+            progress.say(f"run {run_id} goes on without this command; `flwr stop {run_id}` ends it")
+            raise
         finally:
             log.terminate()
             log.wait()

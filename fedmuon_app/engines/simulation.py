@@ -13,8 +13,9 @@ from fedmuon_app.engines.progress import Progress
 from fedmuon_app.engines.superlink import SuperLink, stage_app, superlink
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.checkpoint import rounds_in
+from fedmuon_app.federation.folder import METRICS, RESULT
 from fedmuon_app.federation.loop import with_data
-from fedmuon_app.federation.runlog import METRICS, RESULT, check_folder
+from fedmuon_app.federation.runlog import check_folder
 
 LOOK = 0.5  # seconds between looks into the run's folder
 ASK = 20.0  # seconds between questions to Flower; each starts a process of some seconds

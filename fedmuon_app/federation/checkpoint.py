@@ -17,10 +17,10 @@ from safetensors.torch import save
 from fedmuon_app.algorithms.client import ClientState
 from fedmuon_app.algorithms.server import Server
 from fedmuon_app.errors import InputError
+from fedmuon_app.federation.folder import CHECKPOINT, CLIENTS
 from fedmuon_app.federation.states import MappedStates, digest, write_whole
 from fedmuon_app.federation.turns import Cohort, Counted, Turn
 
-CHECKPOINT, CLIENTS = "checkpoint.safetensors", "clients"
 MOST_SAID = 10  # reasons that are kept of a round
 FORM = 2  # of the file; another version's is refused
 

@@ -19,12 +19,10 @@ from fedmuon_app.algorithms.server import Server
 from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation import checkpoint
 from fedmuon_app.federation.checkpoint import Standing
+from fedmuon_app.federation.folder import ABOUT_MODEL, CHECKPOINT, CLIENTS, COHORTS, LOCK, METRICS, MODEL, RESULT
 from fedmuon_app.federation.states import write_whole
 from fedmuon_app.federation.versions import versions
 
-METRICS, COHORTS, RESULT, MODEL, LOCK = "metrics.jsonl", "cohorts.jsonl", "result.json", "model.safetensors", ".lock"
-ABOUT_MODEL = "model.json"
-FAILED = "failed.json"  # of a run that did not complete: why, its configuration, versions
 REASONS, OTHERS = 10, "others"  # that are told apart for a client, and the name of the rest
 
 
@@ -91,8 +89,8 @@ class RunLog:
         self._started = time.monotonic()
         self._versions = versions()  # of the code that trains: the clone may have moved on when the run ends
         self._lock = check_folder(folder, self._keeping)
-        if not (folder / checkpoint.CHECKPOINT).exists():
-            (folder / checkpoint.CLIENTS).unlink(missing_ok=True)  # of a run that nothing can go on from
+        if not (folder / CHECKPOINT).exists():
+            (folder / CLIENTS).unlink(missing_ok=True)  # of a run that nothing can go on from
 
     def begin(self, server: Server, round_: int, rounds: int) -> Standing:
         """Where the run begins: at ``server`` after ``round_``, or at the checkpoint that it is to go on from.
@@ -102,7 +100,7 @@ class RunLog:
             RunError: nothing can be written.
         """
         standing = Standing(server, round_, secrets.token_hex(8))
-        if self._keeping.resume and (self.folder / checkpoint.CHECKPOINT).exists():
+        if self._keeping.resume and (self.folder / CHECKPOINT).exists():
             standing, log = checkpoint.read(self.folder, server.X.device)
             if standing.round > rounds:
                 raise InputError(f"rounds = {rounds}: the run in {self.folder} has trained {standing.round} already")
@@ -222,6 +220,7 @@ class RunLog:
         """Leave the folder as it is to others."""
         self._metrics.close()
         self._cohorts.close()
+        (self.folder / LOCK).unlink(missing_ok=True)
         self._lock.close()
 
 
@@ -234,17 +233,31 @@ def check_folder(folder: Path, keeping: Keeping) -> IO[bytes]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / LOCK).open("ab")
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = _locked(folder / LOCK)
     except BlockingIOError:
         raise InputError(f"run_dir = {folder}: another process is writing a run there") from None
     except OSError as error:
         raise InputError(f"run_dir = {folder}: it cannot be written ({error})") from error
     if (folder / METRICS).exists() and not keeping.resume:
         raise InputError(f"run_dir = {folder} holds a run already: choose another folder, or go on with resume")
-    if (folder / RESULT).exists() and not (folder / checkpoint.CHECKPOINT).exists():
+    if (folder / RESULT).exists() and not (folder / CHECKPOINT).exists():
         raise InputError(f"resume = {folder}: the run there is complete, and has no checkpoint to go on from")
     return lock
+
+
+def _locked(file: Path) -> IO[bytes]:
+    """The file, locked.
+
+    Raises:
+        BlockingIOError: another process has it locked.
+    """
+    while True:
+        lock = file.open("ab")
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock.fileno()), file.stat()):
+                return lock
+        lock.close()  # whoever had it has taken the file away meanwhile
 
 
 def _until(file: Path, rounds: int) -> tuple[list[dict[str, Any]], int]:
@@ -280,9 +293,3 @@ def _writing(what: object) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunError(f"{what} cannot be written: {error}") from error
-
-
-def finished(folder: Path) -> dict[str, Any] | None:
-    """result.json of the complete run in ``folder``; None where there is none."""
-    file = folder / RESULT
-    return json.loads(file.read_text()) if file.exists() else None

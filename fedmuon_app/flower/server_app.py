@@ -10,7 +10,7 @@ from flwr.superlink.grid.inmemory_grid import InMemoryGrid
 from fedmuon_app.build import build, header, keeping, refuse_another_run
 from fedmuon_app.config import Config, dump
 from fedmuon_app.errors import InputError, RunError
-from fedmuon_app.federation.checkpoint import CLIENTS
+from fedmuon_app.federation.folder import CLIENTS
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.federation.tracker import tracked
 from fedmuon_app.flower.records import to_record

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmuon_app.errors import InputError
-from fedmuon_app.federation.runlog import FAILED, METRICS, RESULT, finished
+from fedmuon_app.federation.folder import FAILED, METRICS, RESULT, finished
 from fedmuon_app.report.runs import Run
 
 CURVES, ARCHIVE = "curves.csv", "runs.json"

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmuon_app.config.check import PARTITIONS
+from fedmuon_app.config import names
 from fedmuon_app.data.examples import Indices
 from fedmuon_app.data.partition import Deal, partition
 from fedmuon_app.errors import InputError
@@ -15,7 +15,7 @@ def deal(name: str, n: int = 10, beta: float = 0.5, seed: int = 0, labels: Indic
     return partition(labels, n, Deal(name, beta, 2, 2), seed)
 
 
-@pytest.mark.parametrize("name", PARTITIONS)
+@pytest.mark.parametrize("name", names("partition"))
 def test_every_example_goes_to_one_client_and_the_seed_decides(name: str) -> None:
     parts = deal(name)
     assert len(parts) == 10

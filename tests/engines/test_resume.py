@@ -16,7 +16,8 @@ from fedmuon_app.engines import in_process
 from fedmuon_app.engines.progress import Progress
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation import checkpoint
-from fedmuon_app.federation.runlog import COHORTS, METRICS, RunLog
+from fedmuon_app.federation.folder import COHORTS, METRICS
+from fedmuon_app.federation.runlog import RunLog
 
 SMALL = ["rounds=13", "evaluation.every=4", "checkpoint.every=5", "local.steps=1", "local.batch_size=8",
          "federation.num_clients=6", "federation.clients_per_round=3"]  # fmt: skip

@@ -10,7 +10,8 @@ from safetensors.torch import save_file
 from fedmuon_app.algorithms.server import Server
 from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation import checkpoint
-from fedmuon_app.federation.checkpoint import CHECKPOINT, Standing
+from fedmuon_app.federation.checkpoint import Standing
+from fedmuon_app.federation.folder import CHECKPOINT
 from fedmuon_app.federation.runlog import Keeping, RunLog
 from fedmuon_app.federation.turns import NEVER, Counted, Turn
 

@@ -412,7 +412,7 @@ SENTENCES = {
     "Colour": "Colour cannot take images of 1×28×28",
     "Raises": "Raises cannot take images of 1×28×28: 'logits'",
     "RaisesWithoutWords": "RaisesWithoutWords cannot take images of 1×28×28: AssertionError",
-    "TrainsAlone": "TrainsAlone cannot be trained on a minibatch of 1 (a client's last one may be as small): two images",
+    "TrainsAlone": "TrainsAlone cannot be trained on a minibatch of 1 (a client's last one may be as small): two",
     "ExtraState": "keeps a state that is no tensor",
     "WantsArguments": "cannot be built: WantsArguments.__init__() missing 1 required positional argument: 'width'",
     "Explodes": "Explodes cannot be built: no weights at https://example.org second line",
@@ -420,6 +420,7 @@ SENTENCES = {
     "not_callable": "cannot be built",
 }
 TRAIN = (
-    "Net", "Frozen", "FrozenHalf", "FrozenBias", "Unused", "Detached", "EmptyParameter", "Tied", "TiedFrozen", "Buffered",
+    "Net", "Frozen", "FrozenHalf", "FrozenBias", "Unused", "Detached", "EmptyParameter", "Tied", "TiedFrozen",
+    "Buffered",
     "Dropout", "WeightNorm", "Scalar", "Thin", "Expanded", "Double", "Groups", "Recurrent", "Attention", "Sometimes",
 )  # fmt: skip

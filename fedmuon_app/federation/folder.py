@@ -1,0 +1,17 @@
+"""What lies in a run's folder."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+METRICS, COHORTS = "metrics.jsonl", "cohorts.jsonl"  # a line an evaluation, a line a round
+RESULT, MODEL, ABOUT_MODEL = "result.json", "model.safetensors", "model.json"  # of a run that is complete
+FAILED = "failed.json"  # of one that did not complete: why, its configuration, versions
+CHECKPOINT, CLIENTS = "checkpoint.safetensors", "clients"
+LOCK = ".lock"  # while a process writes there
+
+
+def finished(folder: Path) -> dict[str, Any] | None:
+    """result.json of the complete run in ``folder``; None where there is none."""
+    file = folder / RESULT
+    return json.loads(file.read_text()) if file.exists() else None
