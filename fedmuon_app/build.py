@@ -75,18 +75,19 @@ class Job:
         return {i: len(part) for i, part in enumerate(self.clients.parts)}
 
 
-def build(c: Config, own: Path | None = None) -> Job:
+def build(c: Config, own: Path | None = None, threads: int | None = None) -> Job:
     """Load the data, deal it out, build the model and the rest.
 
     Args:
         c: the configuration.
         own: folder of class folders of a client that brings its own images (``data-path`` of its node):
             they are its whole data, nothing is dealt, and there is no test set.
+        threads: of torch in this process, in place of ``engine.threads``.
 
     Raises:
         InputError: the data is not there, or does not fit the model, or the device is not there.
     """
-    process.prepare(c.engine.threads)
+    process.prepare(threads or c.engine.threads)
     device = pick_device(c.device)
     data = load_data(c) if own is None else load_own_data(c, own)
     problem = Problem(

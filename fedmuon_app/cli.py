@@ -115,6 +115,8 @@ def train(config: Config, folder: Path) -> float | None:
         RunError: the run cannot go on.
         KeyboardInterrupt: Ctrl-C or SIGTERM; the checkpoint is written.
     """
+    if config.engine.threads > 1:  # read when OpenMP is loaded: threads that spin at their barriers hold each other up
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from fedmuon_app.engines import ENGINES  # these import torch
 
     result = finished(folder) if config.resume is not None else None

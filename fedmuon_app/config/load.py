@@ -91,13 +91,11 @@ def build_module(node: dict[str, Any]) -> Any:
         return instantiate(node)
     except HydraException as error:
         cause: BaseException = error.__cause__ or error
-        missing = cause if isinstance(cause, ModuleNotFoundError) else cause.__cause__
-        where = f" (looked in the current folder, {Path.cwd()}, and among what is installed)"
-        reason = " ".join(str(cause).split("\nfull_key")[0].split())
-        raise InputError(
-            f"model._target_ = {node.get('_target_')} cannot be built: {reason or type(cause).__name__}"
-            f"{where if isinstance(missing, ModuleNotFoundError) else ''}"
-        ) from error
+        missing = re.search(r"No module named '[^']+'", str(cause).replace("\\'", "'"))
+        reason = " ".join(str(cause).split("\nfull_key")[0].split()) or type(cause).__name__
+        if missing:
+            reason = f"{missing[0]} (looked in the current folder, {Path.cwd()}, and among what is installed)"
+        raise InputError(f"model._target_ = {node.get('_target_')} cannot be built: {reason}") from error
 
 
 @functools.cache

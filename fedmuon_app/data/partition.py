@@ -1,6 +1,7 @@
 """Which client holds which example: flwr-datasets' partitioners, on the labels alone."""
 
 import hashlib
+import logging
 import os
 from dataclasses import dataclass
 from importlib import metadata
@@ -13,6 +14,8 @@ import numpy as np
 from fedmuon_app.data.examples import Indices
 from fedmuon_app.errors import InputError
 from fedmuon_app.seeds import integer_seed
+
+log = logging.getLogger("fedmuon")
 
 
 @dataclass(frozen=True)
@@ -60,12 +63,15 @@ def partition(labels: Indices, n: int, deal: Deal, seed: int, cache: Path | None
     try:
         with np.load(file) as stored:
             return np.split(stored["indices"], stored["ends"])
-    except (OSError, KeyError, ValueError, BadZipFile):  # not there, or not whole
+    except (OSError, EOFError, KeyError, ValueError, BadZipFile):  # not there, or not whole
         parts = _dealt(labels, n, deal, seed)
-    cache.mkdir(parents=True, exist_ok=True)
-    new = file.with_suffix(f".{os.getpid()}.npz")
-    np.savez(new, indices=np.concatenate(parts), ends=np.cumsum([len(part) for part in parts])[:-1])
-    os.replace(new, file)
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        new = file.with_suffix(f".{os.getpid()}.npz")
+        np.savez(new, indices=np.concatenate(parts), ends=np.cumsum([len(part) for part in parts])[:-1])
+        os.replace(new, file)
+    except OSError as error:
+        log.warning("the partition cannot be kept in %s for the next run: %s", cache, error)
     return parts
 
 

@@ -1,14 +1,14 @@
 """The engine without Flower: the round loop in this process, and all clients in it or in workers beside it."""
 
 import contextlib
-import os
 import sys
 from pathlib import Path
 
+from joblib import cpu_count
 from torch import Tensor
 
 from fedmuon_app.algorithms.client import NonFiniteError
-from fedmuon_app.build import Job, build, header, keeping
+from fedmuon_app.build import Job, build, header, keeping, pick_device
 from fedmuon_app.config import Config
 from fedmuon_app.engines.progress import Progress
 from fedmuon_app.engines.workers import Workers
@@ -31,9 +31,9 @@ def run(c: Config, folder: Path) -> None:
         NoGoodReplyError: training diverged in every client, several rounds in a row.
         WorkerDiedError: a worker was killed.
     """
-    job = build(c)
+    workers = number_of_workers(c, pick_device(c.device).type)
+    job = build(c, threads=1 if workers else None)  # OpenMP's threads do not outlive a fork, and waiting for them hangs
     ids, clients = with_data(job.sizes(), job.plan.clients_per_round), job.clients
-    workers = number_of_workers(c, clients.problem.device.type)
     progress = Progress(c.rounds, folder.name, rounds_in(folder) if c.resume else 0)
     runlog = RunLog(folder, header(c, job), tracked(c.tracker, folder, progress), keeping(c))
     rows = len(clients.parts), clients.initial_state(), clients.problem.device
@@ -42,7 +42,7 @@ def run(c: Config, folder: Path) -> None:
     with contextlib.ExitStack() as stack:
         if workers:  # they inherit the folder's lock: as long as one trains, no other run may go on there
             most = len(ids) if job.plan.gradient_start else job.plan.clients_per_round
-            pool = stack.enter_context(Workers(job, states, workers, most))
+            pool = stack.enter_context(Workers(job, states, workers, most, c.engine.threads))
             train, evaluate = pool.train, pool.evaluate
         else:
             train = stacked(job, states, c.engine.stack_memory) if c.engine.stacked else one_by_one(job, states)
@@ -62,7 +62,7 @@ def number_of_workers(c: Config, device: str) -> int:
     if c.engine.workers is None:
         if sys.platform != "linux" or device != "cpu" or c.engine.stacked:
             return 0
-        cores = len(os.sched_getaffinity(0)) // c.engine.threads
+        cores = cpu_count() // c.engine.threads
         return min(cores, c.federation.clients_per_round) if cores > 1 else 0
     for obstacle in (
         "with engine.stacked = true" if c.engine.stacked else "",

@@ -48,16 +48,17 @@ class Progress:
 
     def __call__(self, r: int, line: Mapping[str, Any] | None) -> None:
         """Round ``r`` is done; ``line`` is its evaluation, if it had one."""
-        speed = (r - self._done) / max(time.monotonic() - self._started, 1e-9)
+        speed = max(r - self._done, 1) / max(time.monotonic() - self._started, 1e-9)
         if line is not None:
             self._accuracy = f"accuracy {line['test_accuracy']:.3f}"
-        self._bar.update(self._task, completed=r, note=f"{self._accuracy}  {speed:.1f} rounds/s")
+        pace = f"{speed:.1f} rounds/s" if speed >= 1 else f"{1 / speed:.1f} s/round"
+        self._bar.update(self._task, completed=r, note=f"{self._accuracy}  {pace}")
         if self._bar.disable and line is not None:
             trained = "none" if line["train_loss"] is None else f"{line['train_loss']:.3f}"
             left = timedelta(seconds=round((self._rounds - r) / speed))
             print(
                 f"{self._title}  round {r}/{self._rounds}  {self._accuracy}  test loss {line['test_loss']:.3f}  "
-                f"train loss {trained}  {speed:.1f} rounds/s  {left} left",
+                f"train loss {trained}  {pace}  {left} left",
                 flush=True,
             )
 

@@ -6,10 +6,13 @@ import tempfile
 import time
 from pathlib import Path
 
+import torch
+
 from fedmuon_app.build import build, keeping, pick_device
 from fedmuon_app.config import Config
 from fedmuon_app.engines.flwr import FlowerError, run_config
 from fedmuon_app.engines.progress import Progress
+from fedmuon_app.engines.resources import check_resources
 from fedmuon_app.engines.superlink import SuperLink, stage_app, superlink
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.checkpoint import rounds_in
@@ -28,6 +31,7 @@ def run(c: Config, folder: Path) -> None:
         InputError: something the user can mend, before anything starts.
         FlowerError: the run did not complete.
     """
+    check_resources(c.engine, torch.cuda.device_count())
     if pick_device(c.device).type == "cuda" and c.engine.gpus_per_client == 0:
         raise InputError(
             "engine.gpus_per_client = 0: clients would train on the CPU although there is a GPU; "

@@ -1,9 +1,12 @@
 """A SuperLink of our own for one run: started, asked, and gone at the end with all that it started."""
 
 import contextlib
+import ctypes
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,6 +18,7 @@ from fedmuon_app.engines.flwr import FlowerError, Flwr
 
 PACKAGE = Path(__file__).resolve().parents[1]
 STARTUP = 60.0  # seconds
+PR_SET_PDEATHSIG = 1  # of prctl(2)
 LONGEST_TMP = 20  # characters: Ray keeps sockets 90 characters below, and 107 is the most for a socket
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # for the arrays that Flower and Ray copy
 
@@ -43,6 +47,7 @@ class SuperLink(Flwr):
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C reaches us first, and we end it in order
+                preexec_fn=_ends_with_us,
             )
         deadline = time.monotonic() + STARTUP
         while not listens(port):
@@ -79,6 +84,12 @@ class SuperLink(Flwr):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
             psutil.wait_procs(left, timeout=5)
+
+
+def _ends_with_us() -> None:
+    """In the new process: let the kernel end it when this one is gone, also by SIGKILL (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedmuon_app import process
 from fedmuon_app.algorithms.client import NonFiniteError, Update
 from fedmuon_app.build import Job
 from fedmuon_app.errors import RunError
@@ -36,17 +37,18 @@ class WorkerDiedError(RunError):
 class Workers:
     """A pool of forked processes; a context manager."""
 
-    def __init__(self, job: Job, states: ClientStates, count: int, most: int) -> None:
-        """Fork them (so: before threads are started).
+    def __init__(self, job: Job, states: ClientStates, count: int, most: int, threads: int = 1) -> None:
+        """Fork them: before threads are started, torch's own among them.
 
         Args:
             job: the run.
             states: must be shared between processes.
             count: of processes, >= 1.
             most: clients that a round may call.
+            threads: of torch, in each.
         """
         X, C = job.server.X, job.server.C
-        self._job, self._d = job, len(X)
+        self._job, self._d, self._threads = job, len(X), threads
         self._model = _shared(1, len(X) + len(C), X.dtype)[0]  # X, then C
         self._slots = _shared(most, len(X) + len(C), X.dtype)  # X_i, then ΔC_i
         self._model[: self._d] = X
@@ -66,10 +68,10 @@ class Workers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process in self._processes:
-            process.terminate()
-        for process in self._processes:
-            process.join()
+        for worker in self._processes:
+            worker.terminate()
+        for worker in self._processes:
+            worker.join()
 
     def train(self, turn: Turn, cohort: Cohort, X: Tensor, C: Tensor) -> Replies:
         """A round of the clients of ``cohort``. The replies are good until the next call.
@@ -110,10 +112,10 @@ class Workers:
                 try:
                     result = pipe.recv()
                 except (EOFError, ConnectionError):
-                    process = self._processes[self._pipes.index(pipe)]
-                    process.join()
+                    worker = self._processes[self._pipes.index(pipe)]
+                    worker.join()
                     raise WorkerDiedError(
-                        f"a worker process ended with exit code {process.exitcode} (-9: killed, perhaps for memory): "
+                        f"a worker process ended with exit code {worker.exitcode} (-9: killed, perhaps for memory): "
                         "the run cannot go on; fewer engine.workers need less memory"
                     ) from None
                 if isinstance(result, Exception):
@@ -128,6 +130,7 @@ class Workers:
         """The life of a worker."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        process.prepare(self._threads)
         for end in self._pipes:  # the parent's ends: only when nobody else holds them does its death show
             end.close()
         clients, test = self._job.clients, self._job.data.test

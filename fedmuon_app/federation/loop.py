@@ -177,7 +177,8 @@ def usable(
         by_reason.setdefault(reason, []).append(client)
         runlog.drop(client, reason)
     for reason, dropped in by_reason.items():
-        log.warning("round %d: client %s is dropped: %s", r, _list(dropped), reason)
+        if runlog.is_news(reason):
+            log.warning("round %d: client %s is dropped: %s (said once; result.json counts)", r, _list(dropped), reason)
     return {client: update for client, update in good.items() if client not in reasons}, reasons
 
 

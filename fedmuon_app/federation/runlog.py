@@ -23,6 +23,7 @@ from fedmuon_app.federation.folder import ABOUT_MODEL, CHECKPOINT, CLIENTS, COHO
 from fedmuon_app.federation.states import write_whole
 from fedmuon_app.federation.versions import versions
 
+MOST_SAID = 1000  # reasons that are said aloud in a run
 REASONS, OTHERS = 10, "others"  # that are told apart for a client, and the name of the rest
 
 
@@ -84,6 +85,7 @@ class RunLog:
         self._bytes_up = self._bytes_down = 0
         self._dropped: dict[int, dict[str, int]] = {}
         self._rounds = 0
+        self._said: set[str] = set()
         self._lines: list[dict[str, Any]] = []  # of metrics.jsonl
         self._settled: dict[int, dict[str, Any]] = {}  # the counts after the last two rounds
         self._started = time.monotonic()
@@ -165,6 +167,12 @@ class RunLog:
         before = self._dropped.get(client, {})
         name = reason if reason in before or len(before) < REASONS else OTHERS
         self._dropped[client] = before | {name: before.get(name, 0) + 1}
+
+    def is_news(self, reason: str) -> bool:
+        """Whether a reason has not been said yet; of too many of them, none is any more."""
+        news = reason not in self._said and len(self._said) < MOST_SAID
+        self._said.add(reason)
+        return news
 
     def round(self, r: int, sampled: Sequence[int], evaluation: Evaluation | None) -> None:
         """Note a finished round, and write its line if it was evaluated.

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from pathlib import Path
 
 from flwr.app import Context
@@ -11,6 +12,9 @@ from fedmuon_app.config import Config, load, loads, resumed, split
 from fedmuon_app.federation.checkpoint import config_of, states_beside
 from fedmuon_app.federation.clients import Clients
 from fedmuon_app.federation.states import ClientStates, FileStates, MappedStates
+
+if (place := os.environ.get("FEDMUON_PATH")) and place not in sys.path:
+    sys.path.append(place)  # the folder that `fedmuon` was called in: a model of the user's may be there
 
 _jobs: dict[str, Job] = {}
 _states: dict[tuple[str, str], ClientStates] = {}

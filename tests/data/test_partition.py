@@ -97,8 +97,17 @@ def test_a_cached_partition_is_the_same_and_a_broken_one_is_dealt_again(tmp_path
     for _ in range(2):
         assert all((a == b).all() for a, b in zip(cached(), expected, strict=True))
     (file,) = (tmp_path / "cache").iterdir()
-    file.write_bytes(file.read_bytes()[:100])
-    assert all((a == b).all() for a, b in zip(cached(), expected, strict=True))
+    whole = file.read_bytes()
+    for broken in (whole[:100], b"", b"junk", whole[:-1]):
+        file.write_bytes(broken)
+        assert all((a == b).all() for a, b in zip(cached(), expected, strict=True))
+
+
+def test_a_cache_that_cannot_be_written_ends_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").touch()
+    for cache in (tmp_path / "file" / "cache", Path("/proc/cache")):
+        assert partition(LABELS, 4, Deal("iid", 0.1, 2, 2), 0, cache)
+        assert "the partition cannot be kept in" in caplog.text
 
 
 def test_another_partition_has_another_place_in_the_cache(tmp_path: Path) -> None:

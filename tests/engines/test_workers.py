@@ -1,10 +1,13 @@
 import os
 import signal
+import subprocess
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
+from joblib import cpu_count
 from torch import Tensor, nn
 
 from fedmuon_app.algorithms.methods import METHODS
@@ -75,7 +78,7 @@ class Breaks(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
-        if self.calls > 3:
+        if self.calls > 5:  # that many belong to the check
             raise MemoryError("no more")
         scores: Tensor = self.layer(x.flatten(1))
         return scores
@@ -136,7 +139,7 @@ def test_workers_end_with_their_parent() -> None:
 
 
 def test_how_many_workers() -> None:
-    cores = len(os.sched_getaffinity(0))
+    cores = cpu_count()
     assert number_of_workers(load([]), "cpu") == (min(cores, 8) if cores > 1 else 0)
     assert number_of_workers(load(["federation.clients_per_round=1"]), "cpu") == (1 if cores > 1 else 0)
     assert number_of_workers(load(["engine.workers=0"]), "cpu") == 0
@@ -147,3 +150,33 @@ def test_how_many_workers() -> None:
         number_of_workers(load(["engine.workers=2"]), "cuda")
     with pytest.raises(InputError, match=r"engine.workers = 2: must be 0 or null with engine.stacked"):
         number_of_workers(load(["engine.workers=2", "engine.stacked=true"]), "cpu")
+
+
+@pytest.mark.slow
+def test_threads_and_workers_together_do_not_wait_for_ever(tmp_path: Path) -> None:
+    """OpenMP's threads of the parent were not there after the fork, and were waited for."""
+    words = ["rounds=2", "evaluation.every=2", "engine.threads=2", "engine.workers=2", f"hydra.run.dir={tmp_path}/run"]
+    root = str(Path(__file__).parents[2])
+    environment = os.environ | {"PYTHONPATH": root}
+    program = [sys.executable, "-m", "fedmuon_app", *words]
+    subprocess.run(program, env=environment, check=True, timeout=120, capture_output=True)
+
+
+def test_each_worker_has_the_threads_it_is_given() -> None:
+    job = a_job("model=custom", "model._target_=tests.engines.test_workers.Threads", "algorithm=fedavg")
+    with (
+        states_of(job) as states,
+        Workers(job, states, 1, most=3, threads=2) as pool,
+        pytest.raises(RuntimeError, match="2 threads"),
+    ):
+        pool.train(Turn(1, 1), FIRST, job.server.X, job.server.C)
+
+
+class Threads(Breaks):
+    """Says how many threads it has, after the check."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        try:
+            return super().forward(x)
+        except MemoryError:
+            raise RuntimeError(f"{torch.get_num_threads()} threads") from None
