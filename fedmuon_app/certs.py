@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedmuon_app.errors import InputError
+from fedmuon_app.terminal import tolerate
 
 AUTHORITY_DAYS = 3650
 
@@ -28,6 +29,7 @@ def main() -> None:
     )
     parser.add_argument("--nodes", type=int, default=0, metavar="N", help="keys for SuperNodes 0 to N-1")
     parser.add_argument("--days", type=int, default=365, help="for which the SuperLink's certificate is good")
+    tolerate()
     args = parser.parse_args()
     try:
         made = issue(args.folder, args.server, args.nodes, args.days)

@@ -225,7 +225,8 @@ def test_optuna_looks_for_the_best_step_size(fedmuon, tmp_path: Path) -> None:  
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
     fedmuon(
         "-m", *SMALL, "hydra/sweeper=optuna", "hydra/launcher=basic", "hydra.sweeper.direction=maximize",
-        "algorithm=fedavg", "hydra.sweeper.n_trials=6", "algorithm.lr=tag(log,interval(0.01,1e3))", "hydra.sweep.dir=sweep",
+        "algorithm=fedavg", "hydra.sweeper.n_trials=6", "algorithm.lr=tag(log,interval(0.01,1e3))",
+        "hydra.sweep.dir=sweep",
     )  # fmt: skip
     results = [json.loads(f.read_text()) for f in (tmp_path / "sweep").rglob("result.json")]
     failed = list((tmp_path / "sweep").rglob("failed.json"))

@@ -1,9 +1,9 @@
 """The figures of a report: a panel for each problem, a line for each experiment."""
 
 import io
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle
 
 import matplotlib as mpl
 import numpy as np
@@ -18,8 +18,10 @@ from fedmuon_app.report.runs import Experiment, Run
 
 # Okabe and Ito's colours, told apart by most colour-blind readers; the yellow darker, to be seen on white
 PALETTE = ("#E69F00", "#B8A800", "#009E73", "#56B4E9", "#0072B2", "#D55E00", "#CC79A7")
-COLOURS = dict(zip(METHODS, cycle(PALETTE), strict=False))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # and by marks, for eyes that do not tell them apart, and in print
 STYLES = ("-", "--", ":", "-.")  # of a method's experiments in one panel
+MARKS = 12  # along a line
+FEW = 8  # lines whose names find room in the panel itself
 SHADES = 9  # experiments of one method that can be told apart where it is alone
 
 Value = Callable[[Run, Mapping[str, float]], float | None]
@@ -51,18 +53,27 @@ ACCURACY = (
     ),
 )  # fmt: skip
 
+TRAINING = (Kind("train_loss", "round", "train loss", _round, "train_loss", log=True),)
+
 DIAGNOSTICS = tuple(Kind(key, "round", sign, _round, key, log=True) for key, sign in MEASURES.items())
+
+
+KINDS = (*ACCURACY, *TRAINING, *DIAGNOSTICS)
 
 
 def drawable(experiments: Sequence[Experiment]) -> dict[Kind, list[Experiment]]:
     """For each figure that any of them has numbers for, those that have."""
     completed = [e for e in experiments if e.runs]
-    having = {kind: [e for e in completed if len(curve(e, kind)[0])] for kind in (*ACCURACY, *DIAGNOSTICS)}
+    having = {kind: [e for e in completed if len(curve(e, kind)[0])] for kind in KINDS}
     return {kind: some for kind, some in having.items() if some}
 
 
-def draw(experiments: Sequence[Experiment], kind: Kind, columns: int = 4) -> Figure:
+def draw(
+    experiments: Sequence[Experiment], kind: Kind, columns: int = 4, ylim: tuple[float, float] | None = None
+) -> Figure:
     """A panel for each problem, a line for each experiment that is :func:`drawable`: the mean over its seeds.
+
+    ``ylim`` is the part of an accuracy's axis that is shown; None: where the curves can be told apart.
 
     The band is one sample standard deviation to each side; one seed has none. Of a method that has more
     experiments in a panel than can be told apart, only the best is drawn.
@@ -70,10 +81,12 @@ def draw(experiments: Sequence[Experiment], kind: Kind, columns: int = 4) -> Fig
     panels = list(dict.fromkeys(e.panel for e in experiments))
     wide = min(len(panels), columns)
     high = -(-len(panels) // wide)
-    figure = Figure(figsize=(5.6 * wide, 4.2 * high), layout="constrained")
+    most = max(len(shown([e for e in experiments if e.panel == panel])) for panel in panels)
+    below = 0.13 * -(-most // 2) if most > FEW else 0.0  # inches of the names' lines
+    figure = Figure(figsize=(5.6 * wide, (4.2 + below) * high), layout="constrained")
     axes = np.atleast_1d(figure.subplots(high, wide)).flatten()
     for ax, panel in zip(axes, panels, strict=False):
-        _panel(ax, panel, [e for e in experiments if e.panel == panel], kind)
+        _panel(ax, panel, [e for e in experiments if e.panel == panel], kind, ylim)
     for ax in axes[len(panels) :]:
         ax.remove()
     return figure
@@ -87,6 +100,7 @@ class Line:
     colour: str
     style: str
     label: str
+    marker: str = ""
 
 
 Curve = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
@@ -113,13 +127,20 @@ def shown(experiments: Sequence[Experiment]) -> list[Line]:
     lines = []
     for method in methods:
         alike = [e for e in experiments if e.method == method]
-        colour = COLOURS[method]
+        colour, marker = look(method)
         if len(alike) > len(STYLES):
             best = max(alike, key=lambda e: e.final)
-            lines.append(Line(best, colour, STYLES[0], f"{best.label}, best of {len(alike)}"))
+            lines.append(Line(best, colour, STYLES[0], f"{best.label}, best of {len(alike)}", marker))
         else:
-            lines += [Line(e, colour, style, e.label) for e, style in zip(alike, STYLES, strict=False)]
+            lines += [Line(e, colour, style, e.label, marker) for e, style in zip(alike, STYLES, strict=False)]
     return lines
+
+
+def look(method: str) -> tuple[str, str]:
+    """A method's colour and mark: the same in every report, and some for a method that this version does not know."""
+    known = list(METHODS)
+    i = known.index(method) if method in known else len(known) + zlib.crc32(method.encode()) % len(PALETTE)
+    return PALETTE[i % len(PALETTE)], MARKERS[(i + i // len(PALETTE)) % len(MARKERS)]
 
 
 def window(curves: Sequence[Curve]) -> tuple[float, float]:
@@ -131,19 +152,35 @@ def window(curves: Sequence[Curve]) -> tuple[float, float]:
     return bottom - margin, top + margin
 
 
-def _panel(axes: Axes, panel: str, experiments: Sequence[Experiment], kind: Kind) -> None:
+def _panel(
+    axes: Axes, panel: str, experiments: Sequence[Experiment], kind: Kind, ylim: tuple[float, float] | None
+) -> None:
     curves = [(line, curve(line.experiment, kind)) for line in shown(experiments)]
-    axes.set(title=panel, xlabel=kind.x_label, ylabel=kind.y_label, yscale="log" if kind.log else "linear")
+    name = kind.y_label
+    if any(run.validated for e in experiments for run in e.runs):
+        name = name.replace("test accuracy", "validation accuracy")
+    axes.set(title=panel, xlabel=kind.x_label, ylabel=name, yscale="log" if kind.log else "linear")
     if not kind.log:
-        axes.set_ylim(*window([points for _, points in curves]))
+        axes.set_ylim(*(ylim or window([points for _, points in curves])))
     for line, (x, mean, spread) in curves:
         below = not kind.log and mean.max() < axes.get_ylim()[0]
         name = f"{line.label} (below, {mean.max():.2f})" if below else line.label
-        axes.plot(x, mean, line.style, color=line.colour, label=name, linewidth=1.8)
+        (drawn,) = axes.plot(x, mean, line.style, color=line.colour, label=name, linewidth=1.8)
+        drawn.set(marker=line.marker, markersize=4.5, markevery=max(1, len(x) // MARKS))
         if not below:  # its band would cover the others
             axes.fill_between(x, mean - spread, mean + spread, color=line.colour, alpha=0.2, linewidth=0)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
+    if len(curves) <= FEW:
+        axes.legend(fontsize="small")
+    else:  # below the panel: it would cover the curves
+        axes.legend(fontsize="x-small", loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False)
+
+
+def in_format(figure: Figure, kind: str) -> bytes:
+    """The figure in another of matplotlib's formats."""
+    stream = io.BytesIO()
+    figure.savefig(stream, format=kind, metadata={"CreationDate": None} if kind == "pdf" else {})
+    return stream.getvalue()
 
 
 def png_and_svg(figure: Figure) -> tuple[bytes, str]:

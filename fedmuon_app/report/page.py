@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, select_autoescape
@@ -15,7 +16,13 @@ from fedmuon_app.report.table import Table
 INK = "#000000"  # matplotlib's; on the page it is the text's colour, light or dark
 
 
-def page(experiments: Sequence[Experiment], tables: Sequence[Table], figures: Mapping[Kind, str], folder: Path) -> str:
+def page(
+    experiments: Sequence[Experiment],
+    tables: Sequence[Table],
+    figures: Mapping[Kind, str],
+    folder: Path,
+    made: datetime,
+) -> str:
     """The HTML.
 
     Args:
@@ -23,12 +30,17 @@ def page(experiments: Sequence[Experiment], tables: Sequence[Table], figures: Ma
         tables: each cell's row links to the runs that it was computed from.
         figures: SVG texts.
         folder: where the page will lie: links to run folders are relative to it.
+        made: when.
     """
     runs = list(dict.fromkeys(run.folder for e in experiments for run in e.all_runs))
     number = {folder: i for i, folder in enumerate(runs, start=1)}
     above = Path(os.path.commonpath([run.parent for run in runs]))
     entries = [
-        (number[run.folder], run, e, _link(run, folder), run.folder.relative_to(above).as_posix())
+        (
+            *(number[run.folder], run, e),
+            _link(run, folder) if run.folder.is_dir() else "",  # of an archive's runs there is no folder
+            run.folder.relative_to(above).as_posix(),
+        )
         for e in experiments
         for run in e.all_runs
     ]
@@ -39,6 +51,8 @@ def page(experiments: Sequence[Experiment], tables: Sequence[Table], figures: Ma
         lstrip_blocks=True,
     )
     return environment.get_template("page.html").render(
+        made=f"{made:%Y-%m-%d %H:%M}",
+        archives=sorted({_link(run, folder) for e in experiments for run in e.all_runs if not run.folder.is_dir()}),
         tables=tables,
         figures=[(kind, Markup(inline(svg, kind.name))) for kind, svg in figures.items()],
         entries=sorted(entries, key=lambda entry: entry[0]),

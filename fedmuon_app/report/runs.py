@@ -2,15 +2,15 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import asdict, dataclass
+from functools import cache, cached_property
 from math import ceil
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from fedmuon_app.algorithms.methods import METHODS
-from fedmuon_app.config import flat
+from fedmuon_app.config import flat, load
 
 # what may differ between two runs of one experiment
 INCIDENTAL = (
@@ -28,6 +28,14 @@ NAMES = {
 }  # fmt: skip
 
 
+@cache
+def defaults() -> dict[str, Any]:
+    """The values that keys have in conf/ whatever the method, by dotted key; a model's arguments are its own."""
+    known = flat(asdict(load([])))
+    own = {"algorithm.name", "algorithm.lr", "algorithm.vector_lr", "algorithm.outer_lr", "algorithm.outer_momentum"}
+    return {key: value for key, value in known.items() if key not in own and not key.startswith(("model.", "dataset."))}
+
+
 @dataclass(frozen=True)
 class Run:
     """One run: result.json, or failed.json where a sweep's run has failed, and the lines of metrics.jsonl."""
@@ -38,8 +46,13 @@ class Run:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """With dotted keys."""
-        return flat(self.result["config"])
+        """With dotted keys; those that came after the run was made have their defaults."""
+        return {**defaults(), **flat(self.result["config"])}
+
+    @property
+    def validated(self) -> bool:
+        """Whether its accuracies are of held-out training images, not of the test set."""
+        return bool(self.config.get("dataset.validation"))
 
     @property
     def failed(self) -> str | None:
@@ -136,8 +149,8 @@ def experiments(runs: Iterable[Run]) -> list[Experiment]:
             own = {key: seeds[0].config.get(key) for key in differing}
             completed = [run for run in seeds if not run.failed]
             result.append(Experiment(panel, method, own, completed, [run for run in seeds if run.failed]))
-    order = list(METHODS)
-    return sorted(result, key=lambda e: (e.panel, order.index(e.method), e.settings))
+    order = {name: i for i, name in enumerate(METHODS)}
+    return sorted(result, key=lambda e: (e.panel, order.get(e.method, len(order)), e.method, e.settings))
 
 
 def _panels(configs: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from fedmuon_app.terminal import tolerate
 from fedmuon_app.theory import speedup, theorem_1, theorem_3
 
 EXPERIMENTS: dict[str, ModuleType] = {"theorem-1": theorem_1, "theorem-3": theorem_3, "speedup": speedup}
@@ -20,6 +21,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="fedmuon-theory", description=main.__doc__)
     parser.add_argument("name", choices=[*EXPERIMENTS, "all"])
     parser.add_argument("--out", type=Path, default=Path("theory"), metavar="DIR", help="default: theory")
+    tolerate()
     args = parser.parse_args()
     torch.set_num_threads(1)  # the matrices are small
     args.out.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from PIL import Image
 from fedmuon_app.config import load
 from fedmuon_app.errors import InputError
 from fedmuon_app.report import cli
-from fedmuon_app.report.figure import ACCURACY, curve, draw, shown
+from fedmuon_app.report.figure import ACCURACY, curve, draw, drawable, shown
 from fedmuon_app.report.files import archive, read_runs
 from fedmuon_app.report.runs import experiments
 from fedmuon_app.report.table import Table, accuracy, markdown, paper_steps, reached, step_sizes, tables
@@ -305,6 +305,81 @@ def test_the_command_writes_tables_figures_and_the_page(
     assert [file.name for file in sorted((sweep.parent / "archive").iterdir())] == ["curves.csv", "runs.json"]
     cli.main()
     assert (out / "accuracy.svg").read_text() == svg  # the same runs give the same file
+
+
+def test_a_run_of_a_method_that_this_version_does_not_know_is_shown_with_the_others(sweep: Path) -> None:
+    write_run(sweep / "7", [0.5, 0.6])
+    result = json.loads((sweep / "7" / "result.json").read_text())
+    result["config"]["algorithm"]["name"] = "soap"
+    (sweep / "7" / "result.json").write_text(json.dumps(result))
+    found = experiments(read_runs([sweep]))
+    assert cells(accuracy(found), "soap")["final accuracy"] == "0.5500"
+    cli.write(found, sweep / "report")
+    assert ">soap<" in (sweep / "report" / "accuracy.svg").read_text()
+
+
+def test_a_run_from_before_a_key_existed_is_the_same_experiment_as_one_with_its_default(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_run(tmp_path / str(seed), [0.5], f"seed={seed}")
+    file = tmp_path / "1" / "result.json"
+    result = json.loads(file.read_text())
+    for key in ("schedule", "warmup", "final", "weight_decay", "clip", "prox"):
+        del result["config"]["algorithm"][key]
+    file.write_text(json.dumps(result))
+    (only,) = experiments(read_runs([tmp_path]))
+    assert len(only.runs) == 2
+
+
+def test_held_out_images_are_no_test_set(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", [0.5, 0.6], "dataset.validation=0.1")
+    write_run(tmp_path / "b", [0.5, 0.6])
+    cli.write(experiments(read_runs([tmp_path])), tmp_path / "report")
+    svg = (tmp_path / "report" / "accuracy.svg").read_text()
+    assert (svg.count(">validation accuracy<"), svg.count(">test accuracy<")) == (1, 1)
+
+
+def test_many_lines_have_their_names_below_the_panel(tmp_path: Path) -> None:
+    for i in range(4):
+        for method in ("fedmuon", "localmuon", "fedavg"):
+            write_run(tmp_path / f"{method}{i}", [0.5, 0.6 + i / 100], f"algorithm={method}", f"algorithm.lr=0.{i + 1}")
+    found = experiments(read_runs([tmp_path]))
+    kind, some = next(iter(drawable(found).items()))
+    figure = draw(some, kind)
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    legend = axes.get_legend()
+    assert legend is not None
+    assert len(legend.get_texts()) == 12
+    assert legend.get_window_extent().y1 < axes.get_window_extent().y0
+    marks = {line.get_marker() for line in axes.get_lines()}
+    assert len(marks) == 3
+
+
+def test_a_figure_can_be_redrawn_for_a_paper(sweep: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:  # noqa: ANN001
+    def report(*words: str) -> None:
+        monkeypatch.setattr(sys, "argv", ["fedmuon-report", str(sweep), *words])
+        cli.main()
+
+    report("--methods", "fedmuon,localmuon", "--metric", "accuracy", "--ylim", "0.2,0.9", "--format", "pdf")
+    assert (sweep / "report" / "accuracy.pdf").read_bytes().startswith(b"%PDF")
+    svg = (sweep / "report" / "accuracy.svg").read_text()
+    assert ">FedMuon<" in svg
+    assert ">FedAvg" not in svg
+    assert not (sweep / "report" / "accuracy_by_bytes.svg").exists()
+    for words, said in (
+        (["--methods", "soap"], "--methods soap: the runs are of fedavg, fedmuon, localmuon"),
+        (["--metric", "loss"], "--metric loss: must be among accuracy, accuracy_by_epoch"),
+        (["--out", "/proc/nothing"], "/proc/nothing cannot be written"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            report(*words)
+        assert stop.value.code == 2
+        assert said in capsys.readouterr().err
+
+
+def test_the_training_loss_is_drawn(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", [0.5, 0.6], train_loss=1.5)
+    assert "train_loss" in [kind.name for kind in drawable(experiments(read_runs([tmp_path])))]
 
 
 @pytest.mark.parametrize("missing", [True, False])
