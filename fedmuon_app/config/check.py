@@ -2,9 +2,10 @@
 
 import math
 import re
+from dataclasses import asdict
 from typing import Any
 
-from fedmuon_app.config.files import names
+from fedmuon_app.config.files import flat, names
 from fedmuon_app.config.schema import Algorithm, Config, Federation
 from fedmuon_app.errors import InputError
 
@@ -28,6 +29,10 @@ def check(c: Config) -> None:
     """
     a = c.algorithm
     rules = [*_run(c), *_federation(c.federation), *_rounds(c), *_algorithm(a, c.rounds), *_data(c), *_engine(c)]
+    for key, number in flat(asdict(c)).items():
+        most = 2**63 if key == "seed" else 2**31
+        if isinstance(number, int) and abs(number) >= most:
+            raise InputError(f"{key} = {number}: must be below 2^{most.bit_length() - 1}")
     for key, value, holds, rule in rules:
         if not holds:
             raise InputError(f"{key} = {value}: {rule}")

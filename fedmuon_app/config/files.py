@@ -1,7 +1,9 @@
-"""conf/, and what lies in it."""
+"""conf/, what lies in it, and keys with dots."""
 
 import functools
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, cast
 
 
 def conf_dir() -> Path:
@@ -14,3 +16,14 @@ def conf_dir() -> Path:
 def names(group: str) -> tuple[str, ...]:
     """The choices of a group, sorted: the names of its files."""
     return tuple(sorted(file.stem for file in (conf_dir() / group).glob("*.yaml")))
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A configuration with dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            found |= flat(cast(Mapping[str, Any], value), f"{prefix}{key}.")
+        else:
+            found[prefix + key] = value
+    return found

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Any
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fedmuon_app.config.explain import explain
+from fedmuon_app.config.files import flat
 from fedmuon_app.config.load import dump, loads, typed
 from fedmuon_app.config.schema import Config
 from fedmuon_app.errors import InputError
@@ -64,14 +65,3 @@ def refuse_another(folder: str, was: Mapping[str, Any], config: Config) -> None:
         free = any(key == word or key.startswith(word + ".") for word in FREE)
         if not free and now.get(key) != value:
             raise InputError(f"{key} = {now.get(key)}: the run to resume in {folder} has {value}")
-
-
-def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A configuration with dotted keys."""
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            found |= flat(cast(Mapping[str, Any], value), f"{prefix}{key}.")
-        else:
-            found[prefix + key] = value
-    return found

@@ -93,7 +93,7 @@ def reached(experiments: Sequence[Experiment]) -> Table:
         rows.append(Row(cells, e.runs))
     columns = ["data", "method", "settings", *(f"{x:.0%}: {what}" for x in levels for what in ("rounds", "MB"))]
     caption = (
-        "The first evaluated round with that test accuracy, and the megabytes sent until then, up and down; means over "
+        "The first evaluated round with that accuracy, and the megabytes sent until then, up and down; means over "
         "the seeds that got there (in brackets how many, where not all)."
     )
     return Table("reached", "To reach an accuracy", caption, columns, rows if levels else [])
