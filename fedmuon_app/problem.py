@@ -20,7 +20,7 @@ from fedmuon_app.seeds import integer_seed, rng
 
 Builder = Callable[[], nn.Module]
 
-TEST_BATCH = 250  # images: their activations in LeNet stay in a processor's cache
+TEST_BATCH, TEST_NUMBERS = 250, 250 * 3 * 32 * 32  # images, and numbers in them: LeNet's activations stay in a cache
 
 
 @dataclass(frozen=True)
@@ -112,11 +112,11 @@ class Problem:
             g = torch.autograd.grad(loss, list(self._parameters.values()), allow_unused=True, materialize_grads=True)
         return loss.detach(), self.layout.flat(dict(zip(self._parameters, g, strict=True)))
 
-    def mean_gradient(self, X: Tensor, examples: Examples, batch_size: int = TEST_BATCH) -> Tensor:
+    def mean_gradient(self, X: Tensor, examples: Examples, batch_size: int | None = None) -> Tensor:
         """The gradient of the mean cross-entropy of all ``examples``, not augmented, in evaluation mode."""
         self.model.eval()
         total = torch.zeros_like(X)
-        for part in parts_of(len(examples), batch_size):
+        for part in parts_of(examples, batch_size):
             batch = examples.part(part).to(self.device)
             total.add_(self.gradient(X, batch)[1], alpha=len(batch) / len(examples))
         return total
@@ -155,9 +155,9 @@ class Problem:
             for step, images, labels in parts
         ]
 
-    def evaluate(self, X: Tensor, test: Examples, batch_size: int = TEST_BATCH) -> tuple[float, float]:
+    def evaluate(self, X: Tensor, test: Examples, batch_size: int | None = None) -> tuple[float, float]:
         """Accuracy in [0, 1] and mean cross-entropy of X on all of ``test``."""
-        return mean_score([self.score(X, test, part) for part in parts_of(len(test), batch_size)], len(test))
+        return mean_score([self.score(X, test, part) for part in parts_of(test, batch_size)], len(test))
 
     @torch.no_grad()
     def score(self, X: Tensor, test: Examples, part: slice) -> tuple[float, float]:
@@ -294,8 +294,10 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [""])[0] or type(error).__name__
 
 
-def parts_of(length: int, size: int = TEST_BATCH) -> Iterator[slice]:
-    """Slices of ``size`` that cover 0 … length - 1."""
+def parts_of(examples: Examples, size: int | None = None) -> Iterator[slice]:
+    """Slices of ``size`` that cover all examples; None: as many as suit images of their size."""
+    length = len(examples)
+    size = size or max(1, min(TEST_BATCH, TEST_NUMBERS // examples.images.shape[1:].numel()))
     return (slice(start, min(start + size, length)) for start in range(0, length, size))
 
 

@@ -23,8 +23,8 @@ class Server:
 
 def initial_server(method: Method, X: Tensor, outer_momentum: float = 0.0) -> Server:
     """X^(0) with C^(0) = 0 and no outer momentum yet."""
-    zero, nothing = torch.zeros_like(X), X.new_zeros(0)
-    return Server(X, nothing if method.control == "none" else zero, zero if outer_momentum else nothing)
+    C, U = (torch.zeros_like(X) if there else X.new_zeros(0) for there in (method.control != "none", outer_momentum))
+    return Server(X, C, U)
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import os
 import shutil
 import signal
 import socket
@@ -38,7 +39,7 @@ class SuperLink(Flwr):
         """
         port = free_port()
         super().__init__(home, f"127.0.0.1:{port}", None)
-        self.env = HUGE_PAGES | self.env
+        self.env = HUGE_PAGES | self.env | {"FEDMUON_PID": str(os.getpid())}
         with log.open("ab") as out:
             self._process = psutil.Popen(
                 ["flower-superlink", "--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)],

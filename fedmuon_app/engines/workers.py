@@ -96,8 +96,8 @@ class Workers:
             WorkerDiedError: a process has ended.
         """
         self._model[: self._d] = X
-        length = len(self._job.data.test)
-        return mean_score(self._map([("test", part.start, part.stop) for part in parts_of(length)]), length)
+        test = self._job.data.test
+        return mean_score(self._map([("test", part.start, part.stop) for part in parts_of(test)]), len(test))
 
     def _map(self, tasks: Sequence[Task]) -> list[Any]:
         """The results in the order of the tasks; a worker gets the next one when it is done with its last."""

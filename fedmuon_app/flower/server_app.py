@@ -1,8 +1,13 @@
 """The ServerApp: builds the run, lets the strategy train it, and writes the run's folder."""
 
 import logging
+import os
+import signal
+import threading
+import time
 from pathlib import Path
 
+import psutil
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.superlink.grid.inmemory_grid import InMemoryGrid
@@ -21,10 +26,14 @@ log = logging.getLogger("fedmuon")
 
 app = ServerApp()
 
+PATIENCE = 10  # seconds that the process has for an end in order
+
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the whole federation; an exception makes Flower's run a failed one."""
+    if pid := os.environ.get("FEDMUON_PID"):
+        threading.Thread(target=_end_with, args=(int(pid),), daemon=True).start()
     config = configuration(context, "simulation" if isinstance(grid, InMemoryGrid) else "deployment")
     folder = Path(str(config.run_dir))
     _start_log(folder, config)
@@ -43,6 +52,15 @@ def main(grid: Grid, context: Context) -> None:
     finally:
         if config.checkpoint.every is None:
             (folder / CLIENTS).unlink(missing_ok=True)
+
+
+def _end_with(pid: int) -> None:
+    """End this process, and Ray with it, when ``fedmuon`` is gone without a word: nobody else would."""
+    while psutil.pid_exists(pid):
+        time.sleep(1)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(PATIENCE)
+    os._exit(1)
 
 
 def _start_log(folder: Path, config: Config) -> None:

@@ -41,3 +41,8 @@ def test_no_argument_changes() -> None:
     before = initial_server(METHODS["fedmuon"], X, outer_momentum=0.5)
     server_step(before, [Update(*vectors(3.0, 1.0), 0.0)], n=2, outer_momentum=0.5)
     assert [x.item() for x in (before.X, before.C, before.U)] == [1.0, 0.0, 0.0]
+
+
+def test_a_control_and_an_outer_momentum_have_memory_of_their_own() -> None:
+    server = initial_server(METHODS["fedmuon"], torch.zeros(3), outer_momentum=0.9)
+    assert server.C.data_ptr() != server.U.data_ptr()

@@ -166,3 +166,19 @@ def test_a_run_that_flower_refuses_says_why(flower: tuple[SuperLink, Path], tmp_
     config.write_text('unknown = "key"\n')
     with pytest.raises(FlowerError, match=r"refuses|unknown"):
         link.submit(app, config, nodes(2, 1, 0))
+
+
+def test_nothing_is_left_when_the_command_is_killed(tmp_path: Path) -> None:
+    """The kernel ends its SuperLink, and the run's own process ends when it sees that the command is gone."""
+    words = ["engine=simulation", "rounds=5000", *SMALL[3:], "evaluation.every=5000", f"hydra.run.dir={tmp_path}/run"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    command = subprocess.Popen([sys.executable, "-m", "fedmuon_app", *words], env=environment)
+    cohorts = tmp_path / "run" / "cohorts.jsonl"
+    try:
+        wait_for(lambda: cohorts.exists() and cohorts.stat().st_size > 0, 150)
+    finally:
+        below = psutil.Process(command.pid).children(recursive=True)
+        command.kill()
+        command.wait()
+    _, left = psutil.wait_procs(below, timeout=30)
+    assert not [process.cmdline() for process in left]

@@ -60,7 +60,10 @@ FILES = {
     "a folder like a picture": lambda file: file.with_suffix(".png").mkdir(),
 }  # fmt: skip
 
-contents = st.lists(st.sampled_from(sorted(FILES)) | st.just("RGB.png"), max_size=4)
+GOOD = sorted(kind for kind in FILES if kind.endswith((".png", ".jpg", ".PNG", ".tif", ".webp", "16 bits")))
+contents = st.lists(st.sampled_from(GOOD), min_size=2, max_size=4) | st.lists(
+    st.sampled_from(sorted(FILES)), max_size=3
+)
 classes = st.dictionaries(st.sampled_from(NAMES), contents, max_size=4)
 trees = st.one_of(
     classes.map(lambda inner: {("",): inner}),
