@@ -36,5 +36,6 @@ def theorem_norm(G: Tensor, T: int | None) -> Tensor:
     kept = s[s > max(G.shape[-2:]) * torch.finfo(G.dtype).eps * s[0]]
     if not len(kept):
         return s.new_zeros(())
-    p = 1.0 if T is None else exponent(float(kept[-1] / torch.linalg.vector_norm(kept)), T)
-    return (kept**p).sum() ** (1 / p)
+    unit = kept / kept[0]  # so that no power or square overflows
+    p = 1.0 if T is None else exponent(float(unit[-1] / torch.linalg.vector_norm(unit)), T)
+    return kept[0] * (unit**p).sum() ** (1 / p)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fedmuon_app.algorithms.client import Update
+from fedmuon_app.algorithms.layout import all_finite
 from fedmuon_app.algorithms.norms import schatten, theorem_norm
 from fedmuon_app.algorithms.server import Server
 from fedmuon_app.algorithms.steps import lmo_of
@@ -67,6 +68,8 @@ class Diagnostics:
             return found
         X, C, hp, control = after.server.X, after.server.C, self.clients.hp, self.clients.method.control
         g = sum((self.gradient(i, X) for i in self.ids), torch.zeros_like(X)) / len(self.ids)
+        if not all_finite(g):  # the run is diverging: there is nothing to measure any more
+            return found
         layers = self._matrices(g)
         found["gradient_norm"] = float(g.norm())
         found["gradient_trace_norm"] = float(sum(schatten(G, 1) for G in layers))

@@ -29,3 +29,9 @@ def test_a_matrixs_own_norm_is_one_that_its_iterations_reach(T: int, rank: int) 
 def test_the_exact_oracles_norm_is_the_trace_norm_and_zero_has_none() -> None:
     assert float(theorem_norm(gaussian(1), None)) == pytest.approx(float(torch.linalg.matrix_norm(gaussian(1), "nuc")))
     assert float(theorem_norm(torch.zeros(3, 4), 5)) == 0.0
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+def test_the_theorems_norm_scales_without_overflow(scale: float) -> None:
+    G = torch.diag(torch.tensor([1.0, 0.5, 0.01]))
+    assert float(theorem_norm(scale * G, 5)) == pytest.approx(scale * float(theorem_norm(G, 5)), rel=1e-5)

@@ -44,8 +44,8 @@ def test_twenty_thousand_pictures_of_224_pixels_take_less_than_a_gibibyte_and_a_
     words = [
         "dataset=image_folder", f"dataset.path={tmp_path}/data", "dataset.size=224", "dataset.channels=3",
         "rounds=10", "evaluation.every=10", "engine.workers=0", "model=custom",
-        "model._target_=tests.data.test_large_folder.Small", "local.batch_size=16", "algorithm=fedavg", "algorithm.lr=0.01",
-        f"hydra.run.dir={tmp_path}/run",
+        "model._target_=tests.data.test_large_folder.Small", "local.batch_size=16", "algorithm=fedavg",
+        "algorithm.lr=0.01", f"hydra.run.dir={tmp_path}/run",
     ]  # fmt: skip
     root = str(Path(__file__).parents[2])
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": root}
