@@ -19,6 +19,8 @@ from fedmuon_app.terminal import tolerate
 
 AUTHORITY_DAYS = 3650
 
+OWN = ("localhost", "127.0.0.1", "::1")  # names of the machine itself
+
 
 def main() -> None:
     """Make what is missing in DIR; what is there stays as it is (delete server.* to renew it)."""
@@ -45,7 +47,8 @@ def issue(folder: Path, server: Sequence[str], nodes: int, days: int = 365) -> l
     Args:
         folder: gets ca.crt and ca.key (the authority: keep its key off the network), server.pem and server.key
             (for the SuperLink), node-I and node-I.pub (an OpenSSH key pair on P-384 for SuperNode I).
-        server: host names and IP addresses under which SuperNodes and users reach the SuperLink.
+        server: host names and IP addresses under which SuperNodes and users reach the SuperLink; those of its own
+            machine are always added, since its SuperExec reaches it there.
         nodes: number of SuperNodes.
         days: for which server.pem is good.
 
@@ -53,8 +56,10 @@ def issue(folder: Path, server: Sequence[str], nodes: int, days: int = 365) -> l
         The new files.
 
     Raises:
-        InputError: a certificate is to be made and no name is given.
+        InputError: a certificate is to be made and no name is given, or for no day.
     """
+    if days < 1:
+        raise InputError(f"--days {days}: must be at least 1")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     made: list[Path] = []
 
@@ -68,7 +73,8 @@ def issue(folder: Path, server: Sequence[str], nodes: int, days: int = 365) -> l
             raise InputError("--server is missing: name the hosts or IP addresses under which the SuperLink is reached")
         ca, ca_key = _authority(folder, write)
         key = ec.generate_private_key(ec.SECP384R1())
-        write("server.pem", _server_certificate(key, server, days, ca, ca_key).public_bytes(Encoding.PEM))
+        names = [*dict.fromkeys([*server, *OWN])]
+        write("server.pem", _server_certificate(key, names, days, ca, ca_key).public_bytes(Encoding.PEM))
         write("server.key", _pem(key), 0o600)
     for i in range(nodes):
         if not (folder / f"node-{i}").exists():

@@ -282,10 +282,11 @@ def _until(file: Path, rounds: int) -> tuple[list[dict[str, Any]], int]:
 
 
 def _cut(file: Path, end: int) -> IO[str]:
-    """Open ``file`` to append to, without what stands after byte ``end``."""
-    stream = file.open("a", encoding="utf-8")
-    stream.truncate(end)
-    return stream
+    """Open ``file`` to append to, without what stands after byte ``end``: a new file then, for those who follow it."""
+    if file.exists() and file.stat().st_size > end:
+        with file.open("rb") as stream:
+            write_whole(file, stream.read(end), 0o666)
+    return file.open("a", encoding="utf-8")
 
 
 def _print(stream: IO[str], line: Mapping[str, Any]) -> None:

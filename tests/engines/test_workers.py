@@ -160,23 +160,3 @@ def test_threads_and_workers_together_do_not_wait_for_ever(tmp_path: Path) -> No
     environment = os.environ | {"PYTHONPATH": root}
     program = [sys.executable, "-m", "fedmuon_app", *words]
     subprocess.run(program, env=environment, check=True, timeout=120, capture_output=True)
-
-
-def test_each_worker_has_the_threads_it_is_given() -> None:
-    job = a_job("model=custom", "model._target_=tests.engines.test_workers.Threads", "algorithm=fedavg")
-    with (
-        states_of(job) as states,
-        Workers(job, states, 1, most=3, threads=2) as pool,
-        pytest.raises(RuntimeError, match="2 threads"),
-    ):
-        pool.train(Turn(1, 1), FIRST, job.server.X, job.server.C)
-
-
-class Threads(Breaks):
-    """Says how many threads it has, after the check."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        try:
-            return super().forward(x)
-        except MemoryError:
-            raise RuntimeError(f"{torch.get_num_threads()} threads") from None
