@@ -54,7 +54,7 @@ def main() -> None:
     except Exception as error:
         if wants_tracebacks:
             raise
-        if isinstance(error, (HydraException, OmegaConfBaseException)):
+        if isinstance(error, (HydraException, OmegaConfBaseException, TypeError, AttributeError)):
             stop(explain(error, words), status=2)
         if type(error).__name__ == "TerminatedWorkerError":  # joblib's
             stop("a run's process was killed (for memory?); the same command with resume=auto goes on", status=1)

@@ -113,14 +113,14 @@ def plan(node: Any, words: Sequence[str], folder: Path) -> tuple[Config, Path]:
     config = typed(node)
     named = config.run_dir if config.resume in (None, "auto") else config.resume
     place = Path(named).expanduser() if named else folder
-    if config.engine.name == "deployment":  # the folder is on the server's machine, where alone it can be looked at
-        if named is None or not place.is_absolute():
-            raise InputError(f"run_dir = {named}: must be an absolute path on the SuperLink's machine, for the results")
+    elsewhere = config.engine.name == "deployment"  # the folder is on the server's machine, where alone it can be seen
+    if elsewhere and (named is None or not place.is_absolute()):
+        raise InputError(f"run_dir = {named}: must be an absolute path on the SuperLink's machine, for the results")
     if config.resume not in (None, "auto"):
         from fedmuon_app.federation.checkpoint import config_of  # imports torch
 
         config = resumed(str(place), config_of(place), list(words))
-    elif config.engine.name != "deployment" and any((place / name).exists() for name in (METRICS, RESULT)):
+    elif not elsewhere and any((place / name).exists() for name in (METRICS, RESULT)):
         if config.resume is None:
             raise InputError(f"run_dir = {place} holds a run already: choose another folder, or go on with resume=auto")
         from fedmuon_app.build import refuse_another_run  # imports torch

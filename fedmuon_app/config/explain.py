@@ -39,6 +39,10 @@ def explain(error: Exception, overrides: Sequence[str]) -> str:
         return f"{key}: {cause[0]}" if key else f"{lines[0]}: {cause[0]}"
     if any("," in word for word in overrides) and "mbiguous" in lines[0]:
         return f"{lines[0].rstrip('.')}: add -m to run every value, or quote the comma"
+    if isinstance(error, (TypeError, AttributeError)) and overrides:
+        return (
+            f"{' '.join(overrides)}: Hydra cannot compose that ({lines[0]}); is one of them no single word or number?"
+        )
     words = [line for line in lines if not line.startswith(("full_key:", "object_type=", "reference_type="))]
     key = _full_key(lines)
     return (f"{key}: " if key and key not in words[0] else "") + " ".join(words)

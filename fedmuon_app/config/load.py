@@ -37,7 +37,13 @@ def load(overrides: Sequence[str]) -> Config:
     try:
         with initialize_config_dir(str(conf_dir()), version_base="1.3"):
             node = compose("config", list(overrides))
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
+    except (
+        HydraException,
+        OmegaConfBaseException,
+        ValueError,
+        TypeError,
+        AttributeError,
+    ) as error:  # also of Hydra's own
         raise InputError(explain(error, overrides)) from error
     return typed(node)
 

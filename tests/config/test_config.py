@@ -125,6 +125,7 @@ REFUSED = {
     "device=tpu": "device = tpu: must be auto, cpu or cuda",
     "model=custom": "_target_",
     "rounds": "rounds",
+    "algorithm=[1,2]": r"algorithm=\[1,2\]: Hydra cannot compose that",
 }
 
 
