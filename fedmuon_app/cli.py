@@ -15,12 +15,10 @@ from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import RunMode
-from omegaconf.errors import OmegaConfBaseException
 
-from fedmuon_app.config import Config, conf_dir, explain, help_text, register
+from fedmuon_app.config import COMPOSING, Config, conf_dir, explain, help_text, in_quotes, register
 from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation.folder import CHECKPOINT, FAILED, finished
 from fedmuon_app.interrupt import INTERRUPT
@@ -54,7 +52,7 @@ def main() -> None:
     except Exception as error:
         if wants_tracebacks:
             raise
-        if isinstance(error, (HydraException, OmegaConfBaseException, TypeError, AttributeError)):
+        if isinstance(error, COMPOSING):
             stop(explain(error, words), status=2)
         if type(error).__name__ == "TerminatedWorkerError":  # joblib's
             stop("a run's process was killed (for memory?); the same command with resume=auto goes on", status=1)
@@ -134,8 +132,7 @@ def quoted(word: str) -> str:
     plain = PLAIN.fullmatch(value) is not None
     if not equals or key.lstrip("+") not in PATHS or plain or value[:1] in ("'", '"') or "," in value or "${" in value:
         return word
-    inside = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"{key}='{inside}'"
+    return f"{key}={in_quotes(value)}"
 
 
 def _failed(folder: Path, config: Config, reason: str) -> None:

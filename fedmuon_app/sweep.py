@@ -163,11 +163,9 @@ def _apart(words: Iterable[str]) -> tuple[tuple[str, ...], dict[str, Any]]:
     chosen, values = [], {}
     for word in words:
         key, _, value = word.partition("=")
-        if "." in key and key[0] not in "+~" and not key.startswith("hydra"):
-            values[key] = OmegaConf.create({"x": None}) if value == "" else OmegaConf.from_dotlist([f"x={value}"])
-            values[key] = values[key].x
-        elif key in ("seed", "rounds", "device", "compute"):
-            values[key] = OmegaConf.from_dotlist([f"x={value}"]).x
+        nested = "." in key and key[0] not in "+~" and not key.startswith("hydra")
+        if nested or key in ("seed", "rounds", "device", "compute"):
+            values[key] = OmegaConf.from_dotlist([f"x={value}"]).x if value else None
         else:
             chosen.append(word)
     return (*chosen, *sorted(values)), values

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from hydra.errors import ConfigCompositionException, MissingConfigException, OverrideParseException
+from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
+from omegaconf.errors import OmegaConfBaseException
 
 from fedmuon_app.config.schema import Config
 
+COMPOSING = (HydraException, OmegaConfBaseException, TypeError, AttributeError)  # the last two are Hydra's own stumbles
 EXTRAS = {  # what is no choice of a group until it is installed
     "hydra/sweeper/optuna": "optuna",
     "hydra/launcher/ray": "cluster",
@@ -107,6 +109,10 @@ def _unreadable(word: str, lines: Sequence[str]) -> str:
     key, equals, value = word.partition("=")
     if not equals:
         return f"{word} is no override: write key=value (fedmuon --help has the keys)"
-    quoted = value.replace("\\", "\\\\").replace("'", "\\'")
     reason = lines[0].removesuffix(".")
-    return f"""{word} cannot be read ({reason}): in your shell, quote the value twice: "{key}='{quoted}'" """.rstrip()
+    return f'{word} cannot be read ({reason}): in your shell, quote the value twice: "{key}={in_quotes(value)}"'
+
+
+def in_quotes(value: str) -> str:
+    """A value as Hydra reads it whatever characters are in it."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fedmuon_app.config.check import check
-from fedmuon_app.config.explain import explain
+from fedmuon_app.config.explain import COMPOSING, explain
 from fedmuon_app.config.files import conf_dir
 from fedmuon_app.config.schema import Config
 from fedmuon_app.errors import InputError
@@ -37,13 +37,7 @@ def load(overrides: Sequence[str]) -> Config:
     try:
         with initialize_config_dir(str(conf_dir()), version_base="1.3"):
             node = compose("config", list(overrides))
-    except (
-        HydraException,
-        OmegaConfBaseException,
-        ValueError,
-        TypeError,
-        AttributeError,
-    ) as error:  # also of Hydra's own
+    except (*COMPOSING, ValueError) as error:
         raise InputError(explain(error, overrides)) from error
     return typed(node)
 

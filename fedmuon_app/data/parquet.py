@@ -10,7 +10,7 @@ from pyarrow import ArrowException
 from pyarrow import parquet as pq
 
 from fedmuon_app.data.examples import Examples
-from fedmuon_app.data.pictures import picture, shown
+from fedmuon_app.data.pictures import picture, shown, version
 from fedmuon_app.data.store import Decoded, kept
 from fedmuon_app.errors import InputError
 
@@ -45,7 +45,7 @@ def read_parquet(folder: Path, part: str, cache: Path) -> tuple[Examples, list[s
     def decode() -> Decoded:
         return iter(shown(_rows(paths, files, names), total, f"{folder} ({part})"))
 
-    seen = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
+    seen = [(str(path.resolve()), *version(path)) for path in paths]
     return kept(cache, f"parquet {seen}", decode), names
 
 
@@ -54,17 +54,17 @@ def _opened(path: Path) -> pq.ParquetFile:
         file = pq.ParquetFile(path)
     except (ArrowException, OSError) as error:
         raise InputError(f"{path} cannot be read as a parquet file ({str(error).splitlines()[0]})") from error
-    _columns(path, file)
+    _image_column(path, file)
     return file
 
 
-def _columns(path: Path, file: pq.ParquetFile) -> tuple[str, str]:
-    """The names of the two columns."""
+def _image_column(path: Path, file: pq.ParquetFile) -> str:
+    """The name of the column of images; beside it there is ``label``."""
     there = file.schema_arrow.names
     column = next((name for name in ("img", "image") if name in there), None)
     if column is None or "label" not in there:
         raise InputError(f"{path} has columns {there}: needed are img (or image) and label")
-    return column, "label"
+    return column
 
 
 def _class_names(file: pq.ParquetFile) -> list[str] | None:
@@ -80,10 +80,10 @@ def _class_names(file: pq.ParquetFile) -> list[str] | None:
 def _rows(paths: Sequence[Path], files: Sequence[pq.ParquetFile], names: Sequence[str] | None) -> Decoded:
     shape: tuple[int, ...] | None = None
     for path, file in zip(paths, files, strict=True):
-        column, label = _columns(path, file)
+        column = _image_column(path, file)
         row = -1
-        for batch in _batches(path, file, [column, label]):
-            for image, y in zip(batch[column].to_pylist(), batch[label].to_pylist(), strict=True):
+        for batch in _batches(path, file, [column, "label"]):
+            for image, y in zip(batch[column].to_pylist(), batch["label"].to_pylist(), strict=True):
                 row += 1
                 most = "or more" if names is None else f"to {len(names) - 1}"
                 if isinstance(y, bool) or not isinstance(y, int) or y < 0 or (names is not None and y >= len(names)):

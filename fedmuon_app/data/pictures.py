@@ -117,7 +117,7 @@ def read_folder(
         images = _decoded([file for file, _ in files], size, channels, str(path))
         return zip(images, (label for _, label in files), strict=True)
 
-    seen = [(str(file.relative_to(path)), label, *_version(file)) for file, label in files]
+    seen = [(str(file.relative_to(path)), label, *version(file)) for file, label in files]
     return kept(cache, f"{path.resolve()} {size} {channels} {GROUND} {seen}", decode)
 
 
@@ -238,7 +238,7 @@ def _system(path: Path) -> bool:
     return SYSTEM.fullmatch(path.name) is not None
 
 
-def _version(file: Path) -> tuple[int, int]:
+def version(file: Path) -> tuple[int, int]:
     """Size and time of the last change; of a file that is not there neither."""
     try:
         about = file.stat()

@@ -90,7 +90,8 @@ class FedMuonStrategy(Strategy):
             def is_good(client: int, reply: Message) -> bool:
                 read[client] = self._read(client, reply)
                 update = read[client]
-                return isinstance(update, Update) and fault(update, X, C) is None
+                # usable() looks through all of them later: here it only matters where a round may close early
+                return isinstance(update, Update) and (enough is None or fault(update, X, C) is None)
 
             exchange.ask(calls, timeout, enough, self._rules.grace, is_good)
             return {client: read.get(client) or self._read(client, None) for client in cohort}
