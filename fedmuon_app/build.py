@@ -117,6 +117,8 @@ def build(c: Config, own: Path | None = None, threads: int | None = None) -> Job
         a.outer_momentum,
         a.start == "gradient",
         c.federation.norm_bound,
+        c.federation.aggregate,
+        c.federation.byzantine,
     )
     return Job(clients, initial_server(method, problem.X0(), a.outer_momentum), plan, data)
 

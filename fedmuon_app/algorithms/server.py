@@ -20,6 +20,10 @@ class Server:
     C: Tensor
     U: Tensor
 
+    def to(self, device: torch.device) -> "Server":
+        """The same on ``device``."""
+        return Server(self.X.to(device), self.C.to(device), self.U.to(device))
+
 
 def initial_server(method: Method, X: Tensor, outer_momentum: float = 0.0) -> Server:
     """X^(0) with C^(0) = 0 and no outer momentum yet."""
@@ -46,14 +50,19 @@ def server_step(
         outer_lr: η_s.
         outer_momentum: μ in [0, 1).
     """
-    X, mu = server.X, outer_momentum
+    X = server.X
     delta, dC = torch.zeros_like(X), torch.zeros_like(server.C)
     for part in _parts(X):
         for u in updates:
             delta[part] += u.X[part] - X[part]
             dC[part] += u.dC[part]
-    delta /= n
-    C = torch.add(server.C, dC.div_(n))
+    return outer_step(server, delta.div_(n), torch.add(server.C, dC.div_(n)), outer_lr, outer_momentum)
+
+
+@torch.no_grad()
+def outer_step(server: Server, delta: Tensor, C: Tensor, outer_lr: float = 1.0, outer_momentum: float = 0.0) -> Server:
+    """The last line above, for a Δ = ``delta`` and a new C from any aggregation; pure."""
+    X, mu = server.X, outer_momentum
     if not mu:
         return Server(torch.add(X, delta, alpha=outer_lr), C, server.U)
     U = mu * server.U + delta

@@ -13,6 +13,7 @@ from fedmuon_app.errors import InputError
 SCALES = ("moonlight", "jordan", "ratio", "one")
 SCHEDULES = ("constant", "linear", "cosine", "step")
 AUGMENTATIONS = ("none", "crop", "crop_flip")
+AGGREGATES = ("mean", "multi_krum", "trimmed_mean", "median")
 WITHOUT_CONTROL = ("fedavg", "fedavg_adam", "localmuon", "muloco")
 
 Rule = tuple[str, object, bool, str]
@@ -51,7 +52,7 @@ def _run(c: Config) -> list[Rule]:
 
 
 def _federation(f: Federation) -> list[Rule]:
-    n, S, bound = f.num_clients, f.clients_per_round, f.norm_bound
+    n, S, bound, few = f.num_clients, f.clients_per_round, f.norm_bound, f.byzantine
     return [
         ("federation.num_clients", n, n >= 1, UNIT),
         ("federation.clients_per_round", S, 1 <= S <= n, f"must lie between 1 and federation.num_clients = {n}"),
@@ -65,6 +66,8 @@ def _federation(f: Federation) -> list[Rule]:
         ),
         ("federation.grace", f.grace, 0 <= f.grace < math.inf, "must not be negative"),
         ("federation.norm_bound", bound, bound is None or 1 < bound < math.inf, "must be a number above 1, or null"),
+        _one_of("federation.aggregate", f.aggregate, AGGREGATES),
+        ("federation.byzantine", few, 0 <= few < n, f"must lie between 0 and federation.num_clients - 1 = {n - 1}"),
     ]
 
 

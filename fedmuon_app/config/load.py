@@ -104,6 +104,7 @@ def register() -> None:
     ConfigStore.instance().store("schema", Config)
     OmegaConf.register_new_resolver("by_method", _by_method, replace=True)
     OmegaConf.register_new_resolver("by_norm", _by_norm, replace=True)
+    OmegaConf.register_new_resolver("by_engine", _by_engine, replace=True)
     OmegaConf.register_new_resolver("side_by_side", side_by_side, replace=True)
     OmegaConf.register_new_resolver("run_name", run_name, replace=True)
 
@@ -145,6 +146,11 @@ def _plain(value: Any) -> Any:
 def _by_method(table: Any, *, _root_: Any) -> Any:
     """``${by_method:{fedavg:0.1,…}}``: this method's entry, null where it has none."""
     return table.get(_root_.algorithm.name)
+
+
+def _by_engine(table: Any, *, _root_: Any) -> Any:
+    """``${by_engine:{deployment:10}}``: this engine's entry, null where it has none."""
+    return table.get(_root_.engine.name)
 
 
 def _by_norm(table: Any, *, _root_: Any) -> Any:

@@ -78,6 +78,9 @@ class Federation:
     min_replies: int | None = MISSING
     grace: float = MISSING
     norm_bound: float | None = MISSING
+    aggregate: str = MISSING
+    byzantine: int = MISSING
+    nodes: str | None = MISSING
 
 
 @dataclass

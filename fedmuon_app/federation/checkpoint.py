@@ -22,7 +22,7 @@ from fedmuon_app.federation.states import MappedStates, digest, write_whole
 from fedmuon_app.federation.turns import Cohort, Counted, Turn
 
 MOST_SAID = 10  # reasons that are kept of a round
-FORM = 2  # of the file; another version's is refused
+FORM = 3  # of the file; another version's is refused
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class Standing:
         saved: the same in the last checkpoint.
         silent: rounds without a single good reply since the last one with any.
         said: why, in the last of them.
+        clients: ids of the n clients of the experiment, whoever is connected.
+        owners: by client id, the fingerprint of the key whose node plays it; grows as nodes come.
     """
 
     server: Server
@@ -48,6 +50,8 @@ class Standing:
     saved: Mapping[int, Turn] = field(default_factory=dict)
     silent: int = 0
     said: Sequence[str] = ()
+    clients: Sequence[int] = ()
+    owners: dict[int, str] = field(default_factory=dict)
 
     @property
     def has_trained(self) -> bool:
@@ -83,6 +87,8 @@ def write(folder: Path, standing: Standing, log: Mapping[str, Any], config: str)
         "life": standing.life,
         "silent": standing.silent,
         "said": list(standing.said),
+        "clients": list(standing.clients),
+        "owners": standing.owners,
         "log": log,
         "config": config,
         "sha256": digest(tensors.values()),
@@ -91,8 +97,8 @@ def write(folder: Path, standing: Standing, log: Mapping[str, Any], config: str)
     return replace(standing, saved=standing.counted)
 
 
-def read(folder: Path, device: torch.device) -> tuple[Standing, dict[str, Any]]:
-    """The checkpoint in ``folder``, and what the run's log knew then.
+def read(folder: Path) -> tuple[Standing, dict[str, Any]]:
+    """The checkpoint in ``folder``, on the CPU, and what the run's log knew then.
 
     Raises:
         InputError: there is none, or it is damaged.
@@ -106,14 +112,17 @@ def read(folder: Path, device: torch.device) -> tuple[Standing, dict[str, Any]]:
     if digest(tensors.values()) != about["sha256"]:
         raise _damaged(folder, "its checksum is wrong")
     counted = {i: Turn(*turn) for i, *turn in tensors.pop("counted").tolist()}
-    server = Server(**{name: x.to(device) for name, x in tensors.items()})
-    said = about["silent"], about["said"]
-    return Standing(server, about["round"], about["experiment"], about["life"], counted, counted, *said), about["log"]
+    said = about["silent"], about["said"], about["clients"]
+    owners = {int(i): key for i, key in about["owners"].items()}
+    how_far = about["round"], about["experiment"], about["life"]
+    return Standing(Server(**tensors), *how_far, counted, counted, *said, owners), about["log"]
 
 
-def states_beside(folder: Path, n: int, like: ClientState, device: torch.device) -> MappedStates:
-    """The clients' states of a run whose clients live on this machine, in the run's folder."""
-    return MappedStates(folder / CLIENTS, n, like, device)
+def states_beside(
+    folder: Path, n: int, like: ClientState, device: torch.device, name: str = CLIENTS
+) -> MappedStates:
+    """The clients' states of a run whose clients live on this machine, in the run's folder; or what else is by client."""
+    return MappedStates(folder / name, n, like, device)
 
 
 def rounds_in(folder: Path) -> int:

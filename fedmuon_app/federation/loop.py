@@ -8,12 +8,15 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from fedmuon_app.algorithms.client import Update
-from fedmuon_app.algorithms.server import Server, server_step
+from fedmuon_app.algorithms.server import Server
 from fedmuon_app.errors import InputError, RunError
-from fedmuon_app.federation.checkpoint import Standing
+from fedmuon_app.federation.aggregation import COORDINATES, Aggregation, bent, controls_like
+from fedmuon_app.federation.checkpoint import Standing, states_beside
+from fedmuon_app.federation.folder import CONTROLS
 from fedmuon_app.federation.replies import Failure, Replies, fault, outliers
 from fedmuon_app.federation.runlog import Evaluation, RunLog
 from fedmuon_app.federation.sampling import cohort
+from fedmuon_app.federation.states import unnamed_states
 from fedmuon_app.federation.turns import Cohort, Turn
 
 log = logging.getLogger("fedmuon")
@@ -36,7 +39,10 @@ class NoGoodReplyError(RunError):
 
 @dataclass(frozen=True)
 class Plan:
-    """The numbers of the loop: S, R, the outer step, how C starts, when X is tested, which updates are too large."""
+    """The numbers of the loop: S, R, the outer step, how C starts, when X is tested, which updates are too large.
+
+    ``aggregate`` and ``byzantine`` are :class:`Aggregation`'s rule and f.
+    """
 
     seed: int
     clients_per_round: int
@@ -46,6 +52,8 @@ class Plan:
     outer_momentum: float
     gradient_start: bool
     norm_bound: float | None = None
+    aggregate: str = "mean"
+    byzantine: int = 0
 
 
 def with_data(sizes: dict[int, int], S: int) -> list[int]:
@@ -83,7 +91,7 @@ def run_rounds(
 
     Args:
         plan: the numbers.
-        clients: ids of the n clients.
+        clients: ids of the n clients; a run that goes on has those that it began with.
         server: X^(0), C^(0) and the outer momentum.
         train_clients: the engine.
         evaluate: the test.
@@ -99,20 +107,22 @@ def run_rounds(
         NoGoodReplyError: PATIENCE rounds in a row had no good reply, or no round ever had one.
         RunError: a checkpoint cannot be written.
     """
-    standing = runlog.begin(server, -1 if plan.gradient_start else 0, plan.rounds)
-    n, kept = len(clients), standing.round
+    standing = runlog.begin(server, -1 if plan.gradient_start else 0, plan.rounds, clients)
+    aggregation, kept = aggregation_of(plan, standing, runlog), standing.round
     try:
         if standing.round < 0:
-            standing = _gradient_start(clients, standing, train_clients, runlog)
+            standing = _gradient_start(aggregation, standing, train_clients, runlog)
         while standing.round < plan.rounds:
             r, server = standing.round + 1, standing.server
-            there = clients if present is None else present()
-            sampled = cohort(plan.seed, r, there, min(plan.clients_per_round, len(there)))
-            replies = train_clients(Turn(standing.life, r), standing.cohort(sampled), server.X, server.C)
-            good, reasons = usable(r, replies, server, runlog, plan.norm_bound)
+            there = standing.clients if present is None else present()
+            sampled, turn = cohort(plan.seed, r, there, min(plan.clients_per_round, len(there))), Turn(standing.life, r)
+            replies = train_clients(turn, standing.cohort(sampled), server.X, server.C)
+            good, reasons = usable(r, replies, server, runlog, plan.norm_bound, aggregation)
             runlog.count(server, asked=len(sampled), replied=len(good))
             if good:
-                server = server_step(server, list(good.values()), n, plan.outer_lr, plan.outer_momentum)
+                server = aggregation.step(standing, turn, good)
+                if (sentence := bent(server.C, good, plan.norm_bound)) and runlog.is_news("‖C‖"):
+                    log.warning("round %d: %s", r, sentence)
             before, after = standing.server, standing.after(r, server, list(good), reasons.values())
             if after.silent >= PATIENCE:
                 raise NoGoodReplyError(f"no good reply in {after.silent} rounds in a row: {'; '.join(after.said)}")
@@ -134,20 +144,27 @@ def run_rounds(
     return standing.server
 
 
+def aggregation_of(plan: Plan, standing: Standing, runlog: RunLog) -> Aggregation:
+    """The server's step; what it keeps by client lies in the run's folder, where the run can be resumed."""
+    controls, C = None, standing.server.C
+    if plan.aggregate in COORDINATES and len(C):
+        rows = max(standing.clients) + 1, controls_like(C), C.device
+        controls = states_beside(runlog.folder, *rows, name=CONTROLS) if runlog.keeps else unnamed_states(*rows)
+    return Aggregation(plan.aggregate, plan.byzantine, plan.outer_lr, plan.outer_momentum, controls)
+
+
 def _gradient_start(
-    clients: Sequence[int], standing: Standing, train_clients: TrainClients, runlog: RunLog
+    aggregation: Aggregation, standing: Standing, train_clients: TrainClients, runlog: RunLog
 ) -> Standing:
     """Round 0: C^(0) is the mean of the C_i^(0) of all clients."""
-    server = standing.server
-    good, reasons = usable(
-        0, train_clients(Turn(standing.life, 0), standing.cohort(clients), server.X, server.C), server, runlog
-    )
+    server, clients, turn = standing.server, standing.clients, Turn(standing.life, 0)
+    good, reasons = usable(0, train_clients(turn, standing.cohort(clients), server.X, server.C), server, runlog)
     if reasons:
         said = "; ".join(sorted(set(reasons.values())))
         raise NoGoodReplyError(f"algorithm.start = gradient needs every client's gradient before round 1: {said}")
     runlog.count(server, asked=len(clients), replied=len(good))
     runlog.settle(0)
-    return standing.after(0, server_step(server, list(good.values()), len(clients)), list(good))
+    return standing.after(0, aggregation.step(standing, turn, good), list(good))
 
 
 def _evaluation(plan: Plan, r: int, X: Tensor, good: Mapping[int, Update], evaluate: Evaluate) -> Evaluation | None:
@@ -159,7 +176,12 @@ def _evaluation(plan: Plan, r: int, X: Tensor, good: Mapping[int, Update], evalu
 
 
 def usable(
-    r: int, replies: Replies, server: Server, runlog: RunLog, norm_bound: float | None = None
+    r: int,
+    replies: Replies,
+    server: Server,
+    runlog: RunLog,
+    norm_bound: float | None = None,
+    aggregation: Aggregation | None = None,
 ) -> tuple[dict[int, Update], dict[int, str]]:
     """The usable updates in the order of client ids, and why the others are not; these are warned of and counted."""
     good: dict[int, Update] = {}
@@ -172,6 +194,8 @@ def usable(
             reasons[client] = str(reason)
     if norm_bound is not None:
         reasons |= outliers(good, server.X, norm_bound)
+    if aggregation is not None:
+        reasons |= aggregation.left_out({i: u for i, u in good.items() if i not in reasons}, server.X)
     by_reason: dict[str, list[int]] = {}
     for client, reason in sorted(reasons.items()):
         by_reason.setdefault(reason, []).append(client)

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import logging
 import math
 import os
 import secrets
@@ -19,9 +20,11 @@ from fedmuon_app.algorithms.server import Server
 from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation import checkpoint
 from fedmuon_app.federation.checkpoint import Standing
-from fedmuon_app.federation.folder import ABOUT_MODEL, CHECKPOINT, CLIENTS, COHORTS, LOCK, METRICS, MODEL, RESULT
+from fedmuon_app.federation.folder import ABOUT_MODEL, CHECKPOINT, CLIENTS, COHORTS, CONTROLS, LOCK, METRICS, MODEL, RESULT
 from fedmuon_app.federation.states import write_whole
 from fedmuon_app.federation.versions import versions
+
+log = logging.getLogger("fedmuon")
 
 MOST_SAID = 1000  # reasons that are said aloud in a run
 REASONS, OTHERS = 10, "others"  # that are told apart for a client, and the name of the rest
@@ -88,29 +91,44 @@ class RunLog:
         self._said: set[str] = set()
         self._lines: list[dict[str, Any]] = []  # of metrics.jsonl
         self._settled: dict[int, dict[str, Any]] = {}  # the counts after the last two rounds
-        self._started = time.monotonic()
         self._versions = versions()  # of the code that trains: the clone may have moved on when the run ends
         self._lock = check_folder(folder, self._keeping)
-        if not (folder / CHECKPOINT).exists():
-            (folder / CLIENTS).unlink(missing_ok=True)  # of a run that nothing can go on from
+        self._saved: Standing | None = None
+        counts: dict[str, Any] = {}
+        if (folder / CHECKPOINT).exists() and self._keeping.resume:
+            self._saved, counts = checkpoint.read(folder)
+            self._bytes_up, self._bytes_down = counts["bytes_up"], counts["bytes_down"]
+            self._dropped = {int(i): said for i, said in counts["dropped"].items()}
+        elif not (folder / CHECKPOINT).exists():
+            for name in (CLIENTS, CONTROLS):  # of a run that nothing can go on from
+                (folder / name).unlink(missing_ok=True)
+        self._earlier = float(counts.get("seconds", 0.0))
+        self.experiment = self._saved.experiment if self._saved else secrets.token_hex(8)
+        self.clients = list(self._saved.clients) if self._saved else []
+        self.owners = dict(self._saved.owners) if self._saved else {}
 
-    def begin(self, server: Server, round_: int, rounds: int) -> Standing:
+    def begin(self, server: Server, round_: int, rounds: int, clients: Sequence[int] = ()) -> Standing:
         """Where the run begins: at ``server`` after ``round_``, or at the checkpoint that it is to go on from.
 
+        Args:
+            server: X^(0), C^(0) and U.
+            round_: -1 when round 0 is to come, else 0.
+            rounds: R.
+            clients: ids of the n clients; a run that goes on has those that it began with.
+
         Raises:
-            InputError: the checkpoint is damaged, or after more rounds than ``rounds``.
+            InputError: the checkpoint is after more rounds than ``rounds``.
             RunError: nothing can be written.
         """
-        standing = Standing(server, round_, secrets.token_hex(8))
-        if self._keeping.resume and (self.folder / CHECKPOINT).exists():
-            standing, log = checkpoint.read(self.folder, server.X.device)
-            if standing.round > rounds:
-                raise InputError(f"rounds = {rounds}: the run in {self.folder} has trained {standing.round} already")
-            standing = replace(standing, life=standing.life + 1)
-            self._bytes_up, self._bytes_down = log["bytes_up"], log["bytes_down"]
-            self._dropped = {int(i): said for i, said in log["dropped"].items()}
-            self._started -= log["seconds"]
-        self._rounds, self.experiment = max(standing.round, 0), standing.experiment
+        standing = Standing(server, round_, self.experiment, clients=clients, owners=self.owners)
+        if self._saved is not None:
+            if self._saved.round > rounds:
+                raise InputError(f"rounds = {rounds}: the run in {self.folder} has trained {self._saved.round} already")
+            there = self._saved.server.to(server.X.device)
+            standing = replace(self._saved, server=there, life=self._saved.life + 1, owners=self.owners)
+            log.info("goes on after round %d", standing.round)
+        self._started = time.monotonic() - self._earlier
+        self._rounds = max(standing.round, 0)
         self._lines, metrics_end = _until(self.folder / METRICS, self._rounds)
         drawn, cohorts_end = _until(self.folder / COHORTS, self._rounds)
         if len(drawn) != self._rounds:
@@ -131,11 +149,11 @@ class RunLog:
             RunError: it cannot be written; the last one still stands.
         """
         r = standing.round
-        log = self._settled[r] | {"seconds": self.seconds()}
+        counts = self._settled[r] | {"seconds": self.seconds()}
         with _writing(f"the checkpoint after round {r}"):
             for file in (self._metrics, self._cohorts):  # what it counts on is on the disk before it
                 os.fsync(file.fileno())
-            return checkpoint.write(self.folder, standing, log, self._keeping.config)
+            return checkpoint.write(self.folder, standing, counts, self._keeping.config)
 
     def settle(self, r: int) -> None:
         """Round ``r`` is over: what is counted until now belongs to it."""

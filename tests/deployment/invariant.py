@@ -29,7 +29,7 @@ def bend(standing: Standing, states_of: Callable[[int], ClientStates], n: int) -
 
 def difference(run: Path, nodes: Sequence[Path], n: int) -> float:
     """The same of a deployed run, from the nodes' state folders; for a method whose C_i is its M_i (FedMuon)."""
-    standing, _ = checkpoint.read(run, CPU)
+    standing, _ = checkpoint.read(run)
     like = ClientState(standing.server.C, standing.server.C, standing.server.C.new_zeros(0))
 
     def states_of(client: int) -> ClientStates:

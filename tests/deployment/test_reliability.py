@@ -58,7 +58,7 @@ def test_a_node_that_is_killed_in_mid_round_goes_on_where_it_was(tmp_path: Path)
         result = json.loads((tmp_path / "run" / "result.json").read_text())
         assert {"1", "3"} & set(result["dropped"])
         assert difference(tmp_path / "run", [two.state(0), two.state(1)], 4) < 1e-6
-        standing, _ = checkpoint.read(tmp_path / "run", CPU)
+        standing, _ = checkpoint.read(tmp_path / "run")
         assert max(standing.counted[i].round for i in (1, 3)) == 8
 
 

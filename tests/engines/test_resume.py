@@ -39,7 +39,7 @@ def killed_after(r: int, config: Config, folder: Path, monkeypatch: pytest.Monke
 
 
 def same_run(folder: Path, other: Path) -> None:
-    (a, log), (b, other_log) = (checkpoint.read(f, torch.device("cpu")) for f in (folder, other))
+    (a, log), (b, other_log) = (checkpoint.read(f) for f in (folder, other))
     assert all(torch.equal(getattr(a.server, name), getattr(b.server, name)) for name in "XCU")
     assert [turn.round for turn in a.counted.values()] == [turn.round for turn in b.counted.values()]
     for one in (log, other_log):
@@ -63,7 +63,7 @@ def test_killed_twice_and_resumed_it_ends_with_the_same_bits(
     killed_after(9, load([*words, *start, "resume=auto"]), tmp_path / "run", monkeypatch)
     in_process.run(load([*words, *start, "resume=auto"]), tmp_path / "run")
     same_run(tmp_path / "run", tmp_path / "whole")
-    assert checkpoint.read(tmp_path / "run", torch.device("cpu"))[0].life == 3
+    assert checkpoint.read(tmp_path / "run")[0].life == 3
 
 
 REGULARISED = ["algorithm.schedule=cosine", "algorithm.warmup=3", "algorithm.weight_decay=0.1", "algorithm.clip=1",

@@ -20,14 +20,14 @@ CPU = torch.device("cpu")
 
 def a_standing() -> Standing:
     server = Server(torch.randn(7), torch.randn(7), torch.zeros(0))
-    return Standing(server, 12, "ab12", 2, {0: Turn(1, 9), 3: Turn(2, 12)}, silent=2, said=["away"])
+    return Standing(server, 12, "ab12", 2, {0: Turn(1, 9), 3: Turn(2, 12)}, silent=2, said=["away"], clients=[0, 3], owners={3: "SHA256:x"})
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     standing = a_standing()
     saved = checkpoint.write(tmp_path, standing, {"lines": [1.5]}, "seed: 3")
     assert saved == replace(standing, saved=standing.counted)
-    read, log = checkpoint.read(tmp_path, CPU)
+    read, log = checkpoint.read(tmp_path)
     assert all(torch.equal(getattr(read.server, name), getattr(standing.server, name)) for name in "XCU")
     assert replace(read, server=standing.server) == saved
     assert log == {"lines": [1.5]}
@@ -60,8 +60,8 @@ def test_a_damaged_checkpoint_is_refused_and_left_alone(tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_version_is_refused_with_a_sentence(tmp_path: Path) -> None:
     old = json.dumps({"round": 3, "experiment": "ab", "life": 1, "counted": {}, "log": {}, "config": "", "sha256": ""})
     save_file({name: torch.zeros(2) for name in "XCU"}, tmp_path / CHECKPOINT, {"about": old})
-    with pytest.raises(InputError, match=r"of another version of this app \(form 1, this one reads 2\)"):
-        checkpoint.read(tmp_path, CPU)
+    with pytest.raises(InputError, match=r"of another version of this app \(form 1, this one reads 3\)"):
+        checkpoint.read(tmp_path)
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(

@@ -48,7 +48,7 @@ def test_the_measures_are_what_they_say(algorithm: str, tmp_path: Path) -> None:
     in_process.run(c, tmp_path)
     (line,) = [json.loads(text) for text in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     job = build(c)
-    standing, _ = checkpoint.read(tmp_path, torch.device("cpu"))
+    standing, _ = checkpoint.read(tmp_path)
     g = gradient_of_f(job, standing.server.X)
     traces = [float(torch.linalg.matrix_norm(G, "nuc")) for G in layers(job, g)]
     assert line["gradient_norm"] == pytest.approx(float(g.norm()), rel=1e-4)

@@ -35,7 +35,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def difference(c: Config, folder: Path, state: Path) -> float:
     """How far C, from the checkpoint, is from the mean of the C_i, from the clients' files."""
-    standing, _ = checkpoint.read(folder, CPU)
+    standing, _ = checkpoint.read(folder)
     states = FileStates(state / "fedmuon" / standing.experiment, build(c).clients.initial_state(), CPU)
     return bend(standing, lambda client: states, c.federation.num_clients)
 
@@ -88,7 +88,7 @@ def test_it_holds_and_nothing_is_counted_twice_when_the_server_crashes_at_any_mo
         except Crash:
             crashes += 1
     assert crashes >= 3
-    a, b = (checkpoint.read(tmp_path / name, CPU)[0] for name in ("run", "whole"))
+    a, b = (checkpoint.read(tmp_path / name)[0] for name in ("run", "whole"))
     assert torch.equal(a.server.X, b.server.X)
     assert torch.equal(a.server.C, b.server.C)
     assert difference(c, tmp_path / "run", tmp_path / "state2") < 1e-6

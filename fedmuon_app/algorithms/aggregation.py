@@ -1,0 +1,61 @@
+"""Aggregation that holds against clients that mean no good: whole clients left out, or each coordinate trimmed."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from fedmuon_app.algorithms.client import Update
+
+PART = 2**16  # coordinates that are sorted at a time
+
+
+@torch.no_grad()
+def trimmed_mean(rows: Sequence[Tensor], f: int) -> Tensor:
+    """The mean of each coordinate without its f largest and f smallest values (Yin et al. 2018).
+
+    Args:
+        rows: k vectors, float[d] each.
+        f: at most (k-1)/2, and no more is taken: from there on it is the median.
+    """
+    cut = min(f, (len(rows) - 1) // 2)
+    out = torch.empty_like(rows[0])
+    for part in _parts(len(out)):
+        stacked = torch.stack([row[part] for row in rows]).sort(0).values
+        out[part] = stacked[cut : len(rows) - cut].mean(0)
+    return out
+
+
+def median(rows: Sequence[Tensor]) -> Tensor:
+    """The median of each coordinate; of an even number of rows the mean of the two in the middle."""
+    return trimmed_mean(rows, len(rows))
+
+
+@torch.no_grad()
+def multi_krum(updates: Mapping[int, Update], X: Tensor, f: int) -> list[int]:
+    """The k - f clients whose updates lie closest to their neighbours' (Blanchard et al. 2017).
+
+    A client's score is the sum of the squared distances to its k - f - 2 nearest. A distance is that of the
+    X_i - X plus that of the ΔC_i, each as a share of its own mean over all pairs: they have different units.
+
+    Args:
+        updates: k of them, by client id.
+        X: the server's, float[d].
+        f: how many to leave out.
+    """
+    clients, k = sorted(updates), len(updates)
+    distances = torch.zeros(k, k, dtype=torch.float64)
+    for rows in ([updates[i].X - X for i in clients], [updates[i].dC for i in clients]):
+        squared = torch.zeros(k, k, dtype=torch.float64)
+        for a in range(k):
+            for b in range(a):
+                squared[a, b] = squared[b, a] = (rows[a] - rows[b]).double().square().sum().cpu()
+        mean = squared.sum() / max(1, k * (k - 1))
+        distances += squared / mean if mean > 0 else squared
+    near = distances.sort(1).values[:, 1 : 1 + max(1, k - f - 2)]  # the first is the client itself
+    order = sorted(range(k), key=lambda a: (float(near[a].sum()), a))
+    return sorted(clients[a] for a in order[: max(1, k - f)])
+
+
+def _parts(d: int) -> Iterator[slice]:
+    return (slice(start, start + PART) for start in range(0, d, PART))
