@@ -67,7 +67,7 @@ def one(folder: Path, beta: str, rule: str, name: str, attackers: int, rounds: i
     c = load([
         "experiment=paper/budget", "algorithm=fedmuon", "algorithm.lr=0.004", "algorithm.vector_lr=0.04",
         f"rounds={rounds}", f"partition.beta={beta}", "evaluation.every=10", f"federation.aggregate={rule}",
-        f"federation.byzantine={max(attackers, 2)}", "federation.norm_bound=10", "checkpoint.every=null",
+        f"federation.byzantine={3 if attackers > 2 else 2}", "federation.norm_bound=10", "checkpoint.every=null",
     ])  # fmt: skip
     job = build(c)
     states = unnamed_states(len(job.clients.parts), job.clients.initial_state(), job.clients.problem.device)
@@ -98,7 +98,16 @@ def main() -> None:
     def train(cell: tuple[str, str, str, int]) -> None:
         folder = args.folder / "_".join(map(str, cell))
         if not (folder / "result.json").exists():
-            command = [sys.executable, "-m", "benchmarks.attacks", str(folder), "--rounds", str(args.rounds), "--one", *map(str, cell)]
+            command = [
+                sys.executable,
+                "-m",
+                "benchmarks.attacks",
+                str(folder),
+                "--rounds",
+                str(args.rounds),
+                "--one",
+                *map(str, cell),
+            ]
             subprocess.run(command, check=False, capture_output=True)
 
     with ThreadPoolExecutor(args.lanes) as pool:
@@ -118,7 +127,9 @@ def figures(folder: Path, attackers: int) -> list[object]:
     cohorts = [json.loads(line)["clients"] for line in (folder / "cohorts.jsonl").read_text().splitlines()]
     dropped: Mapping[str, Mapping[str, int]] = json.loads((folder / "result.json").read_text())["dropped"]
     asked = [sum((i < attackers) == hostile for ids in cohorts for i in ids) for hostile in (False, True)]
-    lost = [sum(sum(d.values()) for i, d in dropped.items() if (int(i) < attackers) == hostile) for hostile in (False, True)]
+    lost = [
+        sum(sum(d.values()) for i, d in dropped.items() if (int(i) < attackers) == hostile) for hostile in (False, True)
+    ]
     accuracy = sum(line["test_accuracy"] for line in lines) / len(lines)
     return [round(accuracy, 4), *(round(x / n, 3) if n else "" for x, n in zip(lost, asked, strict=True))]
 

@@ -1,7 +1,7 @@
 """From a configuration to what the loop and the engines need: configs do not go further down than this."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -31,6 +31,7 @@ from fedmuon_app.federation.states import ClientStates
 from fedmuon_app.problem import Problem, Scaling
 from fedmuon_app.seeds import rng
 
+OWN = "own"  # the partition of clients that bring their data
 IMAGES, PARTITIONS = sources.CACHE / "images", sources.CACHE / "partitions"
 
 
@@ -75,14 +76,15 @@ class Job:
         return {i: len(part) for i, part in enumerate(self.clients.parts)}
 
 
-def build(c: Config, own: Path | None = None, threads: int | None = None) -> Job:
+def build(c: Config, own: Path | None = None, threads: int | None = None, allow: Collection[str] | None = None) -> Job:
     """Load the data, deal it out, build the model and the rest.
 
     Args:
-        c: the configuration.
+        c: the configuration. With ``partition=own`` nothing is dealt: the server's data is all test.
         own: folder of class folders of a client that brings its own images (``data-path`` of its node):
-            they are its whole data, nothing is dealt, and there is no test set.
+            they are its whole data, and there is no test set.
         threads: of torch in this process, in place of ``engine.threads``.
+        allow: as in :func:`fedmuon_app.config.build_module`.
 
     Raises:
         InputError: the data is not there, or does not fit the model, or the device is not there.
@@ -91,7 +93,7 @@ def build(c: Config, own: Path | None = None, threads: int | None = None) -> Job
     device = pick_device(c.device)
     data = load_data(c) if own is None else load_own_data(c, own)
     problem = Problem(
-        functools.partial(build_module, model_of(c, data)),
+        functools.partial(build_module, model_of(c, data), allow),
         c.seed,
         device,
         Scaling(data.mean, data.std),
@@ -102,10 +104,10 @@ def build(c: Config, own: Path | None = None, threads: int | None = None) -> Job
     problem.check(data.test, len(data.classes))
     method = build_method(c)
     n = c.federation.num_clients
-    if own is None:
-        parts = partition(data.train.labels.numpy(), n, Deal(**asdict(c.partition)), c.seed, PARTITIONS)
+    if c.partition.name == OWN:
+        parts = [np.arange(len(data.train))] * n  # none at the server
     else:
-        parts = [np.arange(len(data.train))] * n
+        parts = partition(data.train.labels.numpy(), n, Deal(**asdict(c.partition)), c.seed, PARTITIONS)
     clients = Clients(method, build_hyper(c), problem, data.train.to(device), parts, c.local.steps, c.local.batch_size)
     a = c.algorithm
     plan = Plan(
@@ -184,7 +186,10 @@ def load_source(c: Config) -> ImageData:
     if c.dataset.name == "digits":
         return sources.digits()
     if c.dataset.name == "image_folder":
-        return pictures.image_folder(path, c.dataset.size, c.dataset.channels, c.dataset.classes, c.seed, IMAGES)
+        about = c.dataset.size, c.dataset.channels, c.dataset.classes
+        if c.partition.name == OWN:
+            return pictures.test_folder(path, *about, IMAGES)
+        return pictures.image_folder(path, *about, c.seed, IMAGES)
     return {"fashion_mnist": sources.fashion_mnist, "cifar10": sources.cifar10}[c.dataset.name](path)
 
 
@@ -192,11 +197,9 @@ def load_own_data(c: Config, folder: Path) -> ImageData:
     """The images of one client. Its class folders need not be all of ``dataset.classes``.
 
     Raises:
-        InputError: the classes are not named, or the folder holds none of them.
+        InputError: the folder holds none of them, or a broken picture.
     """
-    if not c.dataset.classes:
-        raise InputError("dataset.classes = null: clients with folders of their own need the names of all classes")
-    size, channels, classes = c.dataset.size, c.dataset.channels, c.dataset.classes
+    size, channels, classes = c.dataset.size, c.dataset.channels, c.dataset.classes or []
     examples = pictures.read_folder(folder, size, channels, classes, IMAGES, missing_ok=True)
     return ImageData(
         examples, examples.subset(np.arange(min(2, len(examples)))), classes, *pictures.folder_scale(channels)
@@ -236,7 +239,10 @@ def refuse_another_run(c: Config, folder: Path) -> None:
 
 
 def header(c: Config, job: Job) -> Mapping[str, Any]:
-    """What result.json begins with: the configuration, and how many examples all clients have together."""
+    """What result.json begins with: the configuration, and how many examples all clients have together.
+
+    These are not known (null) where clients bring their own.
+    """
     return {
         "algorithm": c.algorithm.name,
         "dataset": c.dataset.name,
@@ -244,6 +250,6 @@ def header(c: Config, job: Job) -> Mapping[str, Any]:
         "beta": c.partition.beta if c.partition.name.startswith("dirichlet") else None,
         "seed": c.seed,
         "engine": c.engine.name,
-        "train_examples": len(job.clients.examples),
+        "train_examples": None if c.partition.name == OWN else len(job.clients.examples),
         "config": asdict(c),
     }

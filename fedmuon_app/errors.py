@@ -7,3 +7,7 @@ class InputError(ValueError):
 
 class RunError(RuntimeError):
     """A run, or one client of it, cannot go on: the message says why."""
+
+
+class SiteError(RunError):
+    """What a node tells the server: the message names no path, and no value of its data."""

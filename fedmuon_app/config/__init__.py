@@ -3,13 +3,16 @@
 from fedmuon_app.config.explain import COMPOSING, explain, in_quotes
 from fedmuon_app.config.files import conf_dir, flat, names
 from fedmuon_app.config.help import help_text
-from fedmuon_app.config.load import build_module, dump, load, loads, register, split, typed
+from fedmuon_app.config.load import dump, load, loads, register, split, typed
+from fedmuon_app.config.modules import build_module
 from fedmuon_app.config.resume import refuse_another, resumed
 from fedmuon_app.config.schema import Config
+from fedmuon_app.config.shared import at_node, only_longer, shared
 
 __all__ = [
     "COMPOSING",
     "Config",
+    "at_node",
     "build_module",
     "conf_dir",
     "dump",
@@ -20,9 +23,11 @@ __all__ = [
     "load",
     "loads",
     "names",
+    "only_longer",
     "refuse_another",
     "register",
     "resumed",
+    "shared",
     "split",
     "typed",
 ]

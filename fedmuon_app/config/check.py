@@ -37,9 +37,30 @@ def check(c: Config) -> None:
     for key, value, holds, rule in rules:
         if not holds:
             raise InputError(f"{key} = {value}: {rule}")
+    _own(c)
     control = a.control or ("none" if a.name in WITHOUT_CONTROL else "its own")
     if a.start == "gradient" and control == "none":
         raise InputError(f"algorithm.start = gradient: {a.name} has no control variate to start; leave it at zeros")
+
+
+def _own(c: Config) -> None:
+    """What must hold where clients bring their own data."""
+    if c.partition.name != "own":
+        return
+    for key, value, holds, rule in (
+        ("engine", c.engine.name, c.engine.name == "deployment", "must be deployment, whose nodes name their folders"),
+        ("dataset", c.dataset.name, c.dataset.name == "image_folder", "must be image_folder"),
+        ("dataset.classes", c.dataset.classes, bool(c.dataset.classes), "must name the classes, in one order for all"),
+        (
+            "dataset.validation",
+            c.dataset.validation,
+            not c.dataset.validation,
+            "must be 0: the server has no training data",
+        ),
+        ("evaluation.diagnostics", c.evaluation.diagnostics, c.evaluation.diagnostics is None, "must be null"),
+    ):
+        if not holds:
+            raise InputError(f"{key} = {value}: {rule} with partition = own")
 
 
 def _run(c: Config) -> list[Rule]:
@@ -67,7 +88,12 @@ def _federation(f: Federation) -> list[Rule]:
         ("federation.grace", f.grace, 0 <= f.grace < math.inf, "must not be negative"),
         ("federation.norm_bound", bound, bound is None or 1 < bound < math.inf, "must be a number above 1, or null"),
         _one_of("federation.aggregate", f.aggregate, AGGREGATES),
-        ("federation.byzantine", few, 0 <= few < n, f"must lie between 0 and federation.num_clients - 1 = {n - 1}"),
+        (
+            "federation.byzantine",
+            few,
+            few >= 0 and (f.aggregate not in ("multi_krum", "trimmed_mean") or 2 * few < S),
+            f"must be below half of federation.clients_per_round = {S}",
+        ),
     ]
 
 

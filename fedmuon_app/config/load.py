@@ -5,14 +5,11 @@ import hashlib
 import re
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, cast
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
-from hydra.utils import instantiate
 from joblib import cpu_count
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -79,23 +76,6 @@ def dump(config: Config) -> str:
 def loads(text: str) -> Config:
     """The inverse of :func:`dump`."""
     return typed(OmegaConf.create(text))
-
-
-def build_module(node: dict[str, Any]) -> Any:
-    """What ``model._target_`` names, called with the other keys.
-
-    Raises:
-        InputError: there is no such thing, or it refuses the arguments.
-    """
-    try:
-        return instantiate(node)
-    except HydraException as error:
-        cause: BaseException = error.__cause__ or error
-        missing = re.search(r"No module named '[^']+'", str(cause).replace("\\'", "'"))
-        reason = " ".join(str(cause).split("\nfull_key")[0].split()) or type(cause).__name__
-        if missing:
-            reason = f"{missing[0]} (looked in the current folder, {Path.cwd()}, and among what is installed)"
-        raise InputError(f"model._target_ = {node.get('_target_')} cannot be built: {reason}") from error
 
 
 @functools.cache

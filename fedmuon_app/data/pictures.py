@@ -68,7 +68,7 @@ def image_folder(
         )
     examples = read_folder(train, size, channels, names, cache)
     if test is not None:
-        if others := [folder.name for folder in _folders(test) if folder.name not in names and any(_pictures(folder))]:
+        if others := other_classes(test, names):
             raise InputError(f"{test} has class folders that {train} lacks: {', '.join(others[:5])}")
         return ImageData(
             examples, read_folder(test, size, channels, names, cache, missing_ok=True), names, *folder_scale(channels)
@@ -80,6 +80,25 @@ def image_folder(
             "add some, or put them into train/ and test/"
         )
     return ImageData(kept_back, held_out, names, *folder_scale(channels))
+
+
+def test_folder(path: Path | None, size: int, channels: int, classes: Sequence[str] | None, cache: Path) -> ImageData:
+    """Pictures to test on alone: ``path/test`` (or ``val``), or all of ``path``. Arguments as of :func:`image_folder`.
+
+    Raises:
+        InputError: as :func:`image_folder`.
+    """
+    if path is None or not path.is_dir():
+        raise InputError(f"dataset.path = {path} is not a folder: the server needs labelled pictures to test X on")
+    whole, test = _parts(path)
+    names = list(classes or [])
+    examples = read_folder(test or whole, size, channels, names, cache, missing_ok=True)
+    return ImageData(examples.subset(np.arange(0)), examples, names, *folder_scale(channels))
+
+
+def other_classes(path: Path, classes: Sequence[str]) -> list[str]:
+    """The class folders in ``path`` that hold pictures and are none of ``classes``."""
+    return [folder.name for folder in _folders(path) if folder.name not in classes and any(_pictures(folder))]
 
 
 def folder_scale(channels: int) -> tuple[list[float], list[float]]:

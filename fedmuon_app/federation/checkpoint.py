@@ -118,10 +118,8 @@ def read(folder: Path) -> tuple[Standing, dict[str, Any]]:
     return Standing(Server(**tensors), *how_far, counted, counted, *said, owners), about["log"]
 
 
-def states_beside(
-    folder: Path, n: int, like: ClientState, device: torch.device, name: str = CLIENTS
-) -> MappedStates:
-    """The clients' states of a run whose clients live on this machine, in the run's folder; or what else is by client."""
+def states_beside(folder: Path, n: int, like: ClientState, device: torch.device, name: str = CLIENTS) -> MappedStates:
+    """What is kept by client on the machine of the run's folder, there: by default, its clients' states."""
     return MappedStates(folder / name, n, like, device)
 
 

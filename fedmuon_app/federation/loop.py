@@ -121,8 +121,7 @@ def run_rounds(
             runlog.count(server, asked=len(sampled), replied=len(good))
             if good:
                 server = aggregation.step(standing, turn, good)
-                if (sentence := bent(server.C, good, plan.norm_bound)) and runlog.is_news("‖C‖"):
-                    log.warning("round %d: %s", r, sentence)
+                _watch(r, server.C, good, plan.norm_bound, runlog)
             before, after = standing.server, standing.after(r, server, list(good), reasons.values())
             if after.silent >= PATIENCE:
                 raise NoGoodReplyError(f"no good reply in {after.silent} rounds in a row: {'; '.join(after.said)}")
@@ -165,6 +164,12 @@ def _gradient_start(
     runlog.count(server, asked=len(clients), replied=len(good))
     runlog.settle(0)
     return standing.after(0, aggregation.step(standing, turn, good), list(good))
+
+
+def _watch(r: int, C: Tensor, good: Mapping[int, Update], bound: float | None, runlog: RunLog) -> None:
+    sentence = bent(C, good, bound)
+    if sentence and runlog.is_news("‖C‖"):
+        log.warning("round %d: %s", r, sentence)
 
 
 def _evaluation(plan: Plan, r: int, X: Tensor, good: Mapping[int, Update], evaluate: Evaluate) -> Evaluation | None:

@@ -20,7 +20,17 @@ from fedmuon_app.algorithms.server import Server
 from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation import checkpoint
 from fedmuon_app.federation.checkpoint import Standing
-from fedmuon_app.federation.folder import ABOUT_MODEL, CHECKPOINT, CLIENTS, COHORTS, CONTROLS, LOCK, METRICS, MODEL, RESULT
+from fedmuon_app.federation.folder import (
+    ABOUT_MODEL,
+    CHECKPOINT,
+    CLIENTS,
+    COHORTS,
+    CONTROLS,
+    LOCK,
+    METRICS,
+    MODEL,
+    RESULT,
+)
 from fedmuon_app.federation.states import write_whole
 from fedmuon_app.federation.versions import versions
 

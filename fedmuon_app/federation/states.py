@@ -6,6 +6,7 @@ for the one that is under way: three at most (see :mod:`fedmuon_app.federation.t
 
 import fcntl
 import hashlib
+import logging
 import os
 import shutil
 import sys
@@ -25,13 +26,15 @@ from fedmuon_app.algorithms.client import ClientState
 from fedmuon_app.errors import RunError
 from fedmuon_app.federation.turns import NEVER, Turn
 
+log = logging.getLogger("fedmuon")
+
 RAM = Path("/dev/shm")  # a file system in memory, on Linux
 SLOTS = 3
 HEAD = 3 * 8  # bytes of a slot: its turn, t and steps
 
 
 class StateError(RunError):
-    """A client has not the state that the server counts on, or is called too late."""
+    """A client has not the state that the server counts on, or is called too late. It goes to the server: no paths."""
 
 
 class ClientStates(Protocol):
@@ -114,7 +117,7 @@ class MappedStates:
             _write(self._file, [counts, *numbers], place)
             _write(self._file, [np.array([turn.life << 32 | turn.round])], place)
         except OSError as error:
-            raise StateError(f"the state of client {client} cannot be written: {error}") from error
+            raise StateError(f"the state of client {client} cannot be written: {error.strerror}") from error
 
     @contextmanager
     def lock(self, client: int) -> Iterator[None]:
@@ -154,20 +157,20 @@ class FileStates:
         """See :class:`ClientStates`."""
         file = self._file(client, turn)
         if not file.exists():
-            raise StateError(f"client {client} has no state of {turn}: {file} is not there")
+            raise self._error(f"client {client} has no state of {turn}", file, "it is not there")
         try:
             with safe_open(file, framework="pt") as stored:
                 said = stored.metadata()
                 tensors = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118 - no mapping
         except (SafetensorError, OSError) as error:
-            raise StateError(f"the state of client {client} cannot be read: {file}: {error}") from error
+            raise self._error(f"the state of client {client} cannot be read", file, error) from error
         whose = {key: said.get(key) for key in ("experiment", "client", "turn")}
         if whose != self._label(client, turn):
-            raise StateError(f"{file} holds another state: {whose}")
+            raise self._error(f"the state of client {client} is another one's", file, whose)
         if {key: x.shape for key, x in tensors.items()} != self._sizes or said.get("sha256") != digest(
             _by_name(tensors)
         ):
-            raise StateError(f"the state of client {client} is damaged: {file}")
+            raise self._error(f"the state of client {client} is damaged", file, "its sizes or its checksum are wrong")
         tensors = {key: x.to(self._device) for key, x in tensors.items()}
         C = tensors.get("C", tensors["M"])
         return ClientState(tensors["M"], C, tensors["v"], int(said["t"]), int(said["steps"]))
@@ -185,7 +188,9 @@ class FileStates:
             self._make(file.parent)
             write_whole(file, save(tensors, self._label(client, turn) | counts))
         except OSError as error:
-            raise StateError(f"the state of client {client} cannot be written: {error}") from error
+            raise self._error(
+                f"the state of client {client} cannot be written: {error.strerror}", file, error
+            ) from error
         for other in file.parent.glob("*.safetensors"):
             if _turn(other) not in {turn, *keep}:
                 other.unlink(missing_ok=True)
@@ -202,6 +207,11 @@ class FileStates:
     def _make(self, folder: Path) -> None:
         for part in (self._folder, folder):
             part.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    @staticmethod
+    def _error(what: str, file: Path, why: object) -> StateError:
+        log.error("%s: %s: %s", what, file, why)
+        return StateError(what)
 
     def _file(self, client: int, turn: Turn) -> Path:
         return self._folder / str(client) / f"{turn.life}-{turn.round}.safetensors"

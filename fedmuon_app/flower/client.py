@@ -4,6 +4,7 @@ import torch
 from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
 
+from fedmuon_app.errors import SiteError
 from fedmuon_app.federation.clients import Clients
 from fedmuon_app.federation.states import ClientStates
 from fedmuon_app.flower.records import read_call
@@ -28,7 +29,7 @@ class MuonClient(NumPyClient):
         Raises:
             NonFiniteError: training diverged; the client's state is as it was.
             StateError: its state is not there, or a later call has come before this one.
-            ValueError: X or C does not fit the model and the method.
+            SiteError: X or C does not fit the model and the method.
         """
         client, turn, counted = read_call(config)
         problem = self._clients.problem
@@ -36,7 +37,7 @@ class MuonClient(NumPyClient):
         d = len(problem.layout)
         for name, x, size in (("X", X, d), ("C", C, 0 if self._clients.method.control == "none" else d)):
             if x.shape != (size,):
-                raise ValueError(
+                raise SiteError(
                     f"the server's {name} has {len(x)} numbers, and this client's model needs {size}: "
                     "do both run the same configuration?"
                 )

@@ -1,44 +1,69 @@
-"""The ClientApp: between Flower's messages and the NumPyClient."""
+"""The ClientApp: between Flower's messages and the NumPyClient. Nothing leaves it that names a path or a datum."""
 
+import functools
+import logging
+from collections.abc import Callable
 from typing import cast
 
 import torch
-from flwr.app import Context, Message
+from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
+from flwr.common.constant import ErrorCode
 
+from fedmuon_app.algorithms.client import NonFiniteError
+from fedmuon_app.errors import InputError, SiteError
+from fedmuon_app.federation.states import StateError
 from fedmuon_app.flower.client import MuonClient
-from fedmuon_app.flower.records import CALL, answer, from_record, sizes_record
-from fedmuon_app.flower.runs import job_of, states_of
+from fedmuon_app.flower.records import CALL, answer, clients_record, from_record
+from fedmuon_app.flower.runs import Part, part_of, question_of
+
+log = logging.getLogger("fedmuon")
 
 app = ClientApp()
 
+Handler = Callable[[Message, Context], Message]
+
+
+def outward(handler: Handler) -> Handler:
+    """Answer an exception with what the server may know of it; the whole of it goes to the site's own log."""
+
+    @functools.wraps(handler)
+    def safe(message: Message, context: Context) -> Message:
+        try:
+            return handler(message, context)
+        except (SiteError, NonFiniteError, StateError) as error:
+            log.error("%s", error)
+            reason = str(error)
+        except InputError as error:
+            log.error("%s", error)
+            reason = "its data or its machine does not fit the run: its own log says what"
+        except Exception as error:
+            log.exception("a call has failed")
+            reason = f"an error of its own ({type(error).__name__}): its own log has the words"
+        return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+
+    return safe
+
 
 @app.query()
+@outward
 def query(message: Message, context: Context) -> Message:
     """Which clients this node plays."""
-    sizes = job_of(str(message.content.config_records["about"]["config"]), context).sizes()
-    return Message(sizes_record({i: m for i, m in sizes.items() if _plays(context, i)}), reply_to=message)
+    part = question_of(message, context)
+    sizes = part.job.sizes()
+    return Message(clients_record({i: m for i, m in sizes.items() if part.plays(i)}, part.notes()), reply_to=message)
 
 
 @app.train()
+@outward
 def train(message: Message, context: Context) -> Message:
-    """One round of the client that the message names.
-
-    Raises:
-        PermissionError: this node does not play it.
-    """
+    """One round of the client that the message names."""
     asked = message.content.config_records["call"]
     call = {key: int(cast(int, asked[key])) for key in CALL}
-    if not _plays(context, call["client"]):
-        raise PermissionError(f"this node does not play client {call['client']}")
-    config = str(asked["config"])
-    client = MuonClient(job_of(config, context).clients, states_of(config, str(asked["experiment"]), context))
+    part: Part = part_of(str(asked["experiment"]), str(asked["hash"]), context)
+    if not part.plays(call["client"]):
+        raise SiteError(f"this node does not play client {call['client']}")
+    client = MuonClient(part.job.clients, part.states)
     X, C = (from_record(message.content.array_records[name]) for name in ("X", "C"))
     (X_i, dC), examples, metrics = client.fit([X.numpy(), C.numpy()], {**call})
     return answer(message, torch.from_numpy(X_i), torch.from_numpy(dC), examples, float(metrics["train-loss"]))
-
-
-def _plays(context: Context, client: int) -> bool:
-    """A node plays the clients whose id is its partition id modulo the number of nodes."""
-    node, nodes = (int(context.node_config[key]) for key in ("partition-id", "num-partitions"))
-    return client % nodes == node

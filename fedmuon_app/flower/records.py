@@ -3,14 +3,14 @@
 A call to a client is {X, C, call}; its reply {X, dC, metrics: {num-examples, train-loss}, answers}. X, C and dC
 are ArrayRecords of one array each, float[d], laid out as :class:`fedmuon_app.algorithms.layout.Layout` says.
 ``call`` names the client, its turn, the two turns that are counted (:mod:`fedmuon_app.federation.turns`), the
-experiment and its configuration; ``answers`` repeats whom and when it was for. A new node is asked, by a query,
-which clients it plays: {clients: {ids, sizes}}.
+experiment and the hash of its configuration; ``answers`` repeats whom and when it was for. A new node is asked, by a
+query {about: {experiment, config}}, which clients it plays: {clients: {ids, sizes, notes}}.
 """
 
 import io
 import pickle
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, SupportsIndex, cast
 
 import numpy as np
@@ -28,8 +28,18 @@ FLAT = "flat"  # the array's name in its record
 CALL = ("client", "life", "round", "last-life", "last-round", "saved-life", "saved-round")
 ANSWERS = ("experiment", "client", "life", "round")
 
+MOST_NOTES = 10
+MOST = 200  # characters that are taken of what a node says
+
 About = Mapping[str, str]
-"""``experiment``, and ``config``, the run's whole configuration as YAML."""
+"""``experiment``, and ``hash`` of the configuration that the node has been asked with."""
+
+
+def plain(said: object) -> str:
+    """What a node has said as a short line of printable characters: fit to be kept, logged and shown."""
+    text = str(said)[: 4 * MOST]
+    line = "".join(character if character.isprintable() else "?" for character in text)
+    return line if len(line) <= MOST else f"{line[:MOST]} …"
 
 
 class Array(FlowerArray):
@@ -127,19 +137,21 @@ def read_answer(reply: Message, asked: Message, device: torch.device) -> Update:
     except Exception as error:  # whatever somebody's bytes can bring about
         raise ValueError(f"its reply cannot be read ({type(error).__name__}: {error})") from error
     if answers != {key: call[key] for key in ANSWERS}:
-        said = ", ".join(f"{key} {answers.get(key)!r}" for key in ANSWERS)
+        said = ", ".join(f"{key} {plain(repr(answers.get(key)))}" for key in ANSWERS)
         raise ValueError(f"it answers another call ({said})")
     if reply.metadata.src_node_id != asked.metadata.dst_node_id:
         raise ValueError(f"it comes from node {reply.metadata.src_node_id}")
     return Update(X, dC, loss)
 
 
-def sizes_record(sizes: Mapping[int, int]) -> RecordDict:
-    """The answer to a node's query: number of examples by client id."""
-    return RecordDict({"clients": ConfigRecord({"ids": list(sizes), "sizes": list(sizes.values())})})
+def clients_record(sizes: Mapping[int, int], notes: Sequence[str] = ()) -> RecordDict:
+    """The answer to a node's query: number of examples by client id, and what the server should know of its data."""
+    return RecordDict(
+        {"clients": ConfigRecord({"ids": list(sizes), "sizes": list(sizes.values()), "notes": list(notes)})}
+    )
 
 
-def read_sizes(reply: Message, n: int) -> dict[int, int]:
+def read_clients(reply: Message, n: int) -> tuple[dict[int, int], list[str]]:
     """The inverse.
 
     Raises:
@@ -147,10 +159,11 @@ def read_sizes(reply: Message, n: int) -> dict[int, int]:
     """
     try:
         record = reply.content.config_records["clients"]
-        ids, sizes = cast(list[int], record["ids"]), cast(list[int], record["sizes"])
+        ids, sizes, notes = (cast(list[Any], record[key]) for key in ("ids", "sizes", "notes"))
         read = {int(i): int(m) for i, m in zip(ids, sizes, strict=True)}
+        notes = [plain(note) for note in notes[:MOST_NOTES]]
     except Exception as error:  # as above
         raise ValueError(f"its clients cannot be read ({type(error).__name__}: {error})") from error
-    if not all(0 <= i < n and m >= 0 for i, m in read.items()):
+    if not all(0 <= i < n and 0 <= m < 2**31 for i, m in read.items()):
         raise ValueError(f"it plays clients {sorted(read)}; their ids must lie between 0 and {n - 1}")
-    return read
+    return read, notes

@@ -1,23 +1,29 @@
 """A Flower run's configuration and its places on disk, for the ServerApp and the ClientApps."""
 
+import logging
 import os
-import re
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from flwr.app import Context
+from flwr.app import Context, Message
 
 from fedmuon_app.build import Job, build
-from fedmuon_app.config import Config, load, loads, resumed, split
+from fedmuon_app.config import Config, dump, load, loads, resumed, split
+from fedmuon_app.data import pictures
 from fedmuon_app.federation.checkpoint import config_of, states_beside
 from fedmuon_app.federation.clients import Clients
 from fedmuon_app.federation.states import ClientStates, FileStates, MappedStates
+from fedmuon_app.flower.site import Site, site
+
+log = logging.getLogger("fedmuon")
 
 if (place := os.environ.get("FEDMUON_PATH")) and place not in sys.path:
     sys.path.append(place)  # the folder that `fedmuon` was called in: a model of the user's may be there
 
 _jobs: dict[str, Job] = {}
-_states: dict[tuple[str, str], ClientStates] = {}
+_states: dict[str, MappedStates | None] = {}
 
 
 def configuration(context: Context, engine: str) -> Config:
@@ -44,33 +50,81 @@ def configuration(context: Context, engine: str) -> Config:
     return config
 
 
-def job_of(config: str, context: Context) -> Job:
-    """The run, built once a process; with the node's own images where its configuration names ``data-path``.
+@dataclass(frozen=True)
+class Part:
+    """A node's part of a run.
 
-    Args:
-        config: the run's configuration, as the server sends it.
-        context: of the ClientApp.
+    Attributes:
+        job: the run, built here.
+        states: what its clients keep.
+        plays: which clients these are.
+        data: folder of their own pictures, if they have any.
     """
-    own = context.node_config.get("data-path")
-    key = f"{own} {config}"
+
+    job: Job
+    states: ClientStates
+    plays: Callable[[int], bool]
+    data: Path | None = None
+
+    def notes(self) -> list[str]:
+        """What the server should know of the data; the site's own log has the names."""
+        others = pictures.other_classes(self.data, self.job.data.classes) if self.data else []
+        if not others:
+            return []
+        log.warning("%s: passed over, not among dataset.classes: %s", self.data, ", ".join(others))
+        return [f"{len(others)} of its class folders are not among dataset.classes, and are passed over"]
+
+
+def question_of(message: Message, context: Context) -> Part:
+    """The node's part, by the query that asks for its clients.
+
+    Raises:
+        SiteError: the node's configuration is wrong, or it refuses the server's.
+    """
+    if simulated():
+        return _simulated(context)
+    here, about = site(context.node_config), message.content.config_records["about"]
+    experiment = str(about["experiment"])
+    return _deployed(here, experiment, here.meet(experiment, str(about["config"])))
+
+
+def part_of(experiment: str, sha256: str, context: Context) -> Part:
+    """The same, by what a call says of the run.
+
+    Raises:
+        SiteError: as above, or the node has not been asked with that configuration.
+    """
+    if simulated():
+        return _simulated(context)
+    here = site(context.node_config)
+    return _deployed(here, experiment, here.recall(experiment, sha256))
+
+
+def simulated() -> bool:
+    """Whether this process is an actor of Ray: then server and client are one machine's, and one user's."""
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())
+
+
+def _deployed(here: Site, experiment: str, config: Config) -> Part:
+    key = f"{here} {dump(config)}"
     if key not in _jobs:
-        _jobs[key] = build(loads(config), Path(str(own)) if own else None)
-    return _jobs[key]
+        _jobs[key] = build(config, here.data, allow=here.allow)
+    job = _jobs[key]
+    states = FileStates(here.folder(experiment), job.clients.initial_state(), job.clients.problem.device)
+    return Part(job, states, here.plays, here.data)
 
 
-def states_of(config: str, experiment: str, context: Context) -> ClientStates:
-    """What the node's clients keep: files of an experiment in ``state-dir``; in simulation rows of the run's file."""
-    key = config, experiment
-    if key not in _states:
-        clients = job_of(config, context).clients
-        states: ClientStates | None = simulated_states(loads(config), clients)
-        if states is None:
-            if not re.fullmatch("[0-9a-f]+", experiment):
-                raise ValueError(f"experiment = {experiment}: must be a hexadecimal number")
-            like, device = clients.initial_state(), clients.problem.device
-            states = FileStates(state_dir(context) / experiment, like, device)
-        _states[key] = states
-    return _states[key]
+def _simulated(context: Context) -> Part:
+    node, nodes = (int(context.node_config[key]) for key in ("partition-id", "num-partitions"))
+    key = str(context.run_id)
+    if key not in _jobs:
+        config = configuration(context, "simulation")
+        _jobs[key] = build(config)
+        _states[key] = simulated_states(config, _jobs[key].clients)
+    states = _states[key]
+    assert states is not None
+    return Part(_jobs[key], states, lambda client: client % nodes == node)
 
 
 def simulated_states(c: Config, clients: Clients) -> MappedStates | None:
@@ -78,12 +132,3 @@ def simulated_states(c: Config, clients: Clients) -> MappedStates | None:
     if c.engine.name != "simulation":
         return None
     return states_beside(Path(str(c.run_dir)), len(clients.parts), clients.initial_state(), clients.problem.device)
-
-
-def state_dir(context: Context) -> Path:
-    """``state-dir`` of the node's configuration, or the user's place for states."""
-    given = context.node_config.get("state-dir")
-    if given:
-        return Path(str(given))
-    home = os.environ.get("XDG_STATE_HOME")
-    return (Path(home) if home else Path.home() / ".local" / "state") / "fedmuon"

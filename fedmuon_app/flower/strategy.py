@@ -11,24 +11,26 @@ from flwr.serverapp.strategy import Result, Strategy
 from torch import Tensor
 
 from fedmuon_app.algorithms.client import Update
-from fedmuon_app.algorithms.server import server_step
-from fedmuon_app.build import Job
-from fedmuon_app.config import Config, dump
+from fedmuon_app.build import OWN, Job
+from fedmuon_app.config import Config, shared
 from fedmuon_app.errors import RunError
 from fedmuon_app.federation.checkpoint import Standing
-from fedmuon_app.federation.loop import run_rounds, usable, with_data
+from fedmuon_app.federation.loop import aggregation_of, run_rounds, usable, with_data
 from fedmuon_app.federation.replies import Failure, Replies, fault
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.federation.sampling import cohort
 from fedmuon_app.federation.turns import Cohort, Turn
 from fedmuon_app.flower.exchange import Exchange, own_words
+from fedmuon_app.flower.keys import Owners, named_nodes
 from fedmuon_app.flower.nodes import Nodes
-from fedmuon_app.flower.records import call, from_record, read_answer, to_record
+from fedmuon_app.flower.records import call, from_record, plain, read_answer, to_record
 from fedmuon_app.flower.runs import simulated_states
+from fedmuon_app.flower.site import NOT_ASKED, digest
 
 log = logging.getLogger("fedmuon")
 
 LOOK_FOR_NODES = 0.1  # seconds between looks for them
+TELL = 10.0  # seconds of waiting for them after which that is said
 
 
 class FedMuonStrategy(Strategy):
@@ -39,11 +41,14 @@ class FedMuonStrategy(Strategy):
 
     def __init__(self, job: Job, runlog: RunLog, config: Config) -> None:
         self.job, self.server = job, job.server
-        self._runlog, self._rules, self._config = runlog, config.federation, dump(config)
+        self._runlog, self._rules, self._config = runlog, config.federation, shared(config)
+        self._on_ray, self._has_own = config.engine.name == "simulation", config.partition.name == OWN
+        self._has_keys = not (self._on_ray or config.engine.insecure)  # keys that are made up prove nothing
+        self._owners = Owners(runlog.owners, named_nodes(self._rules.nodes, config.federation.num_clients))
         examples = config.evaluation.diagnostics
         self._diagnose = job.diagnostics(examples, simulated_states(config, job.clients) if examples else None)
         self._nodes: Nodes | None = None
-        self._clients: list[int] = []  # those with data
+        self._clients: list[int] = list(runlog.clients)  # of the experiment, whoever is connected
         self._asked: dict[int, Message] = {}
         self._standing: Standing | None = None  # of Flower's own loop
 
@@ -76,7 +81,7 @@ class FedMuonStrategy(Strategy):
             RunError: too few are connected, several rounds in a row brought nothing, or an actor of Ray died.
         """
         self.summary()
-        exchange = Exchange(grid)
+        exchange = Exchange(grid, self._on_ray)
         nodes = self.connect(grid, exchange)
         enough = self._rules.min_replies
 
@@ -110,20 +115,23 @@ class FedMuonStrategy(Strategy):
             InputError: too few have data.
             RunError: too few have come.
         """
-        n = len(self.job.clients.parts)
+        n, said = len(self.job.clients.parts), {"experiment": self._runlog.experiment, "config": self._config}
         self._nodes = nodes = Nodes(
-            grid, exchange, n, lambda: RecordDict({"about": ConfigRecord({"config": self._config})})
-        )
+            grid, exchange, n, lambda: RecordDict({"about": ConfigRecord({**said})}),
+            self._owners, self._rules.connect_timeout, self._has_keys,
+        )  # fmt: skip
         deadline = time.monotonic() + self._rules.connect_timeout
         while True:
             nodes.look()
-            missing = sorted(set(range(n)) - nodes.by_client().keys())
+            missing = sorted(set(self._clients or range(n)) - nodes.by_client().keys())
             if not missing or time.monotonic() > deadline:
                 break
             time.sleep(LOOK_FOR_NODES)
-        self._clients = with_data(self.job.sizes() | nodes.sizes(), self.job.plan.clients_per_round)
+        if not self._clients:
+            known = dict.fromkeys(range(n), 1) if self._has_own else self.job.sizes()  # who is away is not empty
+            self._clients = with_data(known | nodes.sizes(), self.job.plan.clients_per_round)
         if missing:
-            log.warning("not connected: client %s", ", ".join(map(str, missing)))
+            log.warning("not connected: client %s", plain(", ".join(map(str, missing))))
             self._present(nodes, 0.0)
         return nodes
 
@@ -134,23 +142,27 @@ class FedMuonStrategy(Strategy):
             RunError: they are too few for ``timeout`` seconds.
         """
         needed = self._rules.min_replies or self.job.plan.clients_per_round
-        deadline = time.monotonic() + timeout
+        started, told = time.monotonic(), False
         while True:
             nodes.look()
             there = nodes.sizes()
             clients = [i for i in self._clients if there.get(i)]
             if len(clients) >= needed:
                 return clients
-            if time.monotonic() >= deadline:
-                said = "".join(f"; {sentence}" for sentence in sorted(nodes.refusals))
-                raise RunError(f"{len(clients)} clients are connected, and a round needs {needed}{said}")
+            waited = time.monotonic() - started
+            said = f"{len(clients)} clients are connected, and a round needs {needed}"
+            if waited >= timeout:
+                raise RunError("; ".join([f"{said} (`flwr supernode list` shows the nodes)", *sorted(nodes.refusals)]))
+            if not told and waited > TELL:
+                told = True
+                log.warning("%s: waiting for them, %g s at most", said, timeout)
             time.sleep(LOOK_FOR_NODES)
 
     def _calls(
         self, turn: Turn, cohort: Cohort, X: ArrayRecord, C: ArrayRecord, nodes: Mapping[int, int]
     ) -> dict[int, Message]:
         """A message to each client; all share the same X and C."""
-        about = {"experiment": self._runlog.experiment, "config": self._config}
+        about = {"experiment": self._runlog.experiment, "hash": digest(self._config)}
         self._asked = {
             i: Message(call(X, C, i, turn, counted, about), dst_node_id=nodes[i], message_type=MessageType.TRAIN)
             for i, counted in cohort.items()
@@ -167,11 +179,14 @@ class FedMuonStrategy(Strategy):
         if reply is None:
             return Failure("no reply in time" if client in self._asked else "not connected")
         if reply.has_error():
-            return Failure(own_words(reply.error))
+            words = own_words(reply.error, self._on_ray)
+            if words == NOT_ASKED and self._nodes is not None:
+                self._nodes.forget(self._asked[client].metadata.dst_node_id)
+            return Failure(words)
         try:
             return read_answer(reply, self._asked[client], self.server.X.device)
         except ValueError as error:
-            return Failure(str(error))
+            return Failure(plain(error))
 
     # Flower's own loop calls these. They are one round of ours, in its two halves.
 
@@ -180,10 +195,10 @@ class FedMuonStrategy(Strategy):
     ) -> Iterable[Message]:
         """X as given and the server's C, for S_r."""
         if self._nodes is None:
-            self.connect(grid, Exchange(grid))
+            self.connect(grid, Exchange(grid, self._on_ray))
         assert self._nodes is not None
         if self._standing is None:
-            self._standing = self._runlog.begin(self.server, 0, self.job.plan.rounds)
+            self._standing = self._runlog.begin(self.server, 0, self.job.plan.rounds, self._clients)
         plan = self.job.plan
         sampled = self._standing.cohort(cohort(plan.seed, server_round, self._clients, plan.clients_per_round))
         C, turn = to_record(self.server.C), Turn(self._standing.life, server_round)
@@ -197,10 +212,11 @@ class FedMuonStrategy(Strategy):
         calls = {message.metadata.message_id: client for client, message in self._asked.items()}
         by_client = {calls[reply.metadata.reply_to_message_id]: reply for reply in replies}
         read = {client: self._read(client, by_client.get(client)) for client in self._asked}
-        good, reasons = usable(server_round, read, self.server, self._runlog)
+        plan, standing = self.job.plan, replace(self._standing, server=self.server)
+        aggregation = aggregation_of(plan, standing, self._runlog)
+        good, reasons = usable(server_round, read, self.server, self._runlog, plan.norm_bound, aggregation)
         if good:
-            plan, updates = self.job.plan, list(good.values())
-            self.server = server_step(self.server, updates, len(self._clients), plan.outer_lr, plan.outer_momentum)
+            self.server = aggregation.step(standing, Turn(standing.life, server_round), good)
         self._standing = self._standing.after(server_round, self.server, list(good), reasons.values())
         return to_record(self.server.X), MetricRecord({"replies": len(good)})
 

@@ -10,7 +10,7 @@ import pytest
 
 from fedmuon_app.federation import checkpoint
 from tests.deployment.cluster import Cluster, cluster, wait_for
-from tests.deployment.invariant import CPU, difference, same_X_as_one_process
+from tests.deployment.invariant import difference, same_X_as_one_process
 from tests.deployment.test_deployment import SMALL, finish
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(7200)]

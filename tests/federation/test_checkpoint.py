@@ -20,7 +20,17 @@ CPU = torch.device("cpu")
 
 def a_standing() -> Standing:
     server = Server(torch.randn(7), torch.randn(7), torch.zeros(0))
-    return Standing(server, 12, "ab12", 2, {0: Turn(1, 9), 3: Turn(2, 12)}, silent=2, said=["away"], clients=[0, 3], owners={3: "SHA256:x"})
+    return Standing(
+        server,
+        12,
+        "ab12",
+        2,
+        {0: Turn(1, 9), 3: Turn(2, 12)},
+        silent=2,
+        said=["away"],
+        clients=[0, 3],
+        owners={3: "SHA256:x"},
+    )
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

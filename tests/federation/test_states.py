@@ -151,22 +151,26 @@ def test_files_are_the_owners_and_hold_a_shared_C_once(tmp_path: Path) -> None:
     assert one.stat().st_size < two.stat().st_size
 
 
-def test_a_damaged_or_foreign_file_is_refused_with_its_name(tmp_path: Path) -> None:
+def test_a_damaged_or_foreign_file_is_refused_and_only_the_log_names_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     states = FileStates(tmp_path / "ab", state(), CPU)
     states.save(0, T1, state(), ())
     file = tmp_path / "ab" / "0" / "1-1.safetensors"
     whole = file.read_bytes()
     for broken in (b"", whole[: len(whole) // 2], whole[:-1] + bytes([whole[-1] ^ 1]), os.urandom(300)):
         file.write_bytes(broken)
-        with pytest.raises(StateError, match=r"client 0 .*1-1\.safetensors"):
+        caplog.clear()
+        with pytest.raises(StateError, match=r"^the state of client 0 (is damaged|cannot be read)$"):
             states.load(0, T1)
+        assert str(file) in caplog.text
     file.write_bytes(whole)
     file.rename(tmp_path / "ab" / "0" / "1-2.safetensors")
-    with pytest.raises(StateError, match="holds another state"):
+    with pytest.raises(StateError, match="the state of client 0 is another one's"):
         states.load(0, T2)
     other = FileStates(tmp_path / "cd", state(), CPU)
     (tmp_path / "ab").rename(tmp_path / "cd")
-    with pytest.raises(StateError, match="holds another state"):
+    with pytest.raises(StateError, match="the state of client 0 is another one's"):
         other.load(0, T2)
 
 

@@ -1,17 +1,27 @@
 """Flower's grid without Flower's processes: messages go straight to a ClientApp in this process."""
 
+import functools
 import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import Context, Message, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedmuon_app.flower.client_app import app
 
 Tamper = Callable[[Message, Message], Message | None]
 """(call, reply) to the reply that the server sees; None loses it."""
+
+
+@functools.cache
+def key_of(node: int) -> bytes:
+    """The same in each life of a run."""
+    return public_key_to_bytes(ec.generate_private_key(ec.SECP384R1()).public_key())
 
 
 class FakeGrid(Grid):
@@ -29,6 +39,7 @@ class FakeGrid(Grid):
             for j in range(nodes)
         }
         TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = 1  # what a ServerApp's process has set
+        self.keys = dict[int, bytes]()  # of the nodes, in PEM
         self.tamper, self._replies = tamper, dict[str, Message]()
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
@@ -58,4 +69,6 @@ class FakeGrid(Grid):
 
     def create_message(self, *args: Any, **kwargs: Any) -> Any: ...
 
-    def get_nodes(self) -> Any: ...
+    def get_nodes(self) -> list[NodeInfo]:
+        keys = {node: self.keys.get(node, key_of(node)) for node in sorted(self.contexts)}
+        return [NodeInfo(node_id=node, public_key=key) for node, key in keys.items()]

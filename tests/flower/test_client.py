@@ -7,6 +7,7 @@ import torch
 
 from fedmuon_app.build import Job, build
 from fedmuon_app.config import load
+from fedmuon_app.errors import SiteError
 from fedmuon_app.federation.states import FileStates
 from fedmuon_app.federation.turns import Counted, Turn
 from fedmuon_app.flower.client import MuonClient
@@ -46,7 +47,7 @@ def check(arrays: Sequence[np.ndarray], tensors: Sequence[torch.Tensor]) -> None
 def test_an_X_of_another_model_is_refused(tmp_path: Path) -> None:
     clients = job("fedavg").clients
     client = MuonClient(clients, FileStates(tmp_path, clients.initial_state(), torch.device("cpu")))
-    with pytest.raises(ValueError, match="the server's X has 4 numbers"):
+    with pytest.raises(SiteError, match="the server's X has 4 numbers"):
         client.fit([np.zeros(4, dtype=np.float32), np.zeros(0, dtype=np.float32)], config(0, Turn(1, 1), Counted()))
 
 
@@ -54,5 +55,5 @@ def test_an_X_of_another_model_is_refused(tmp_path: Path) -> None:
 def test_a_C_of_another_method_is_refused(algorithm: str, size: int, tmp_path: Path) -> None:
     j = job(algorithm)
     client = MuonClient(j.clients, FileStates(tmp_path, j.clients.initial_state(), torch.device("cpu")))
-    with pytest.raises(ValueError, match=f"the server's C has {size} numbers"):
+    with pytest.raises(SiteError, match=f"the server's C has {size} numbers"):
         client.fit([j.server.X.numpy(), np.zeros(size, dtype=np.float32)], config(0, Turn(1, 1), Counted()))

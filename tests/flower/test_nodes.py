@@ -6,11 +6,12 @@ from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 from fedmuon_app.errors import RunError
 from fedmuon_app.flower.exchange import DeadActorError, Exchange
+from fedmuon_app.flower.keys import Owners
 from fedmuon_app.flower.nodes import Nodes
 from tests.flower.fake_grid import FakeGrid
 from tests.flower.test_strategy import config, grid_of, train
 
-QUESTION = RecordDict({"about": ConfigRecord({"config": ""})})
+QUESTION = RecordDict({"about": ConfigRecord({"config": "", "experiment": ""})})
 
 
 class Claims(FakeGrid):
@@ -32,11 +33,11 @@ class Claims(FakeGrid):
 
 
 def claim(ids: list[int], sizes: list[int]) -> RecordDict:
-    return RecordDict({"clients": ConfigRecord({"ids": ids, "sizes": sizes})})
+    return RecordDict({"clients": ConfigRecord({"ids": ids, "sizes": sizes, "notes": []})})
 
 
-def nodes_of(grid: FakeGrid) -> Nodes:
-    return Nodes(grid, Exchange(grid), 4, lambda: QUESTION)
+def nodes_of(grid: FakeGrid, on_ray: bool = False) -> Nodes:
+    return Nodes(grid, Exchange(grid, on_ray), 4, lambda: QUESTION, Owners({}, None), 60.0)
 
 
 def test_nodes_come_and_go(caplog: pytest.LogCaptureFixture) -> None:
@@ -62,8 +63,11 @@ def test_nodes_come_and_go(caplog: pytest.LogCaptureFixture) -> None:
         (claim([2], [-5]), "it plays clients [2]"),
         (claim([1, 2], [3]), "cannot be read (ValueError"),
         (RecordDict(), "cannot be read (KeyError"),
-        (RecordDict({"clients": ConfigRecord({"ids": "all", "sizes": [1, 1, 1]})}), "cannot be read (ValueError"),
-        (Error(code=2, reason="no such folder"), "a node cannot take part: no such folder"),
+        (
+            RecordDict({"clients": ConfigRecord({"ids": "all", "sizes": [1, 1, 1], "notes": []})}),
+            "cannot be read (ValueError",
+        ),
+        (Error(code=2, reason="no such folder"), "node 1 cannot take part: no such folder"),
     ],
 )
 def test_a_node_that_claims_nonsense_plays_nobody(
@@ -94,7 +98,7 @@ def test_a_client_that_another_node_plays_stays_its_own(caplog: pytest.LogCaptur
     nodes = nodes_of(Claims(claim([0, 1], [5, 5]), claim([1, 2], [9, 9])))
     nodes.look()
     assert nodes.by_client() == {0: 1, 1: 1, 2: 2}
-    assert "node 2 claims clients [1], which other nodes play" in caplog.text
+    assert "node 2 claims clients [1], which belong to other keys, or which other nodes play" in caplog.text
 
 
 def test_the_clients_of_a_round_are_drawn_from_those_connected(
@@ -136,6 +140,6 @@ def test_too_few_connected_clients_stop_the_run_with_a_checkpoint(tmp_path: Path
 
 def test_a_dead_actor_is_no_clients_fault() -> None:
     error = Error(code=0, reason="ray.exceptions.ActorDiedError: The actor died\n  class_name: X")
-    nodes = nodes_of(Claims(error))
+    nodes = nodes_of(Claims(error), on_ray=True)
     with pytest.raises(DeadActorError, match="an actor of Ray has died"):
         nodes.look()

@@ -21,7 +21,7 @@ NODE = next(iter(GRID.contexts))
 def a_call() -> Message:
     X = torch.arange(5.0)
     counted = Counted(Turn(1, 6), Turn(1, 4))
-    content = call(to_record(X), to_record(-X), 3, Turn(2, 7), counted, {"experiment": "ab", "config": "seed: 0"})
+    content = call(to_record(X), to_record(-X), 3, Turn(2, 7), counted, {"experiment": "ab", "hash": "0"})
     message = Message(content, dst_node_id=NODE, message_type="train")
     message.metadata.__dict__["_message_id"] = "m"
     return message

@@ -175,7 +175,8 @@ def test_a_node_with_a_folder_of_its_own_trains_on_that(tmp_path: Path) -> None:
             for i in range(count):
                 Image.fromarray(np.full((28, 28), 40 * i, dtype=np.uint8)).save(folder / f"{i}.png")
     c = config(
-        "dataset=image_folder", "dataset.classes=[cat,dog]", "model.num_classes=2", "federation.num_clients=2",
+        "dataset=image_folder", "dataset.classes=[cat,dog]", "partition=own",
+        "model.num_classes=2", "federation.num_clients=2",
         f"dataset.path={tmp_path / 'server'}", "algorithm.lmo.exact=true",
     )  # fmt: skip
     grid = grid_of(c, nodes=2)
