@@ -2,22 +2,31 @@
 
 import argparse
 import ipaddress
-import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+    load_ssh_private_key,
+)
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from fedmuon_app.disk import write_whole
 from fedmuon_app.errors import InputError
 from fedmuon_app.terminal import tolerate
 
 AUTHORITY_DAYS = 3650
+
+Write = Callable[..., None]
 
 OWN = ("localhost", "127.0.0.1", "::1")  # names of the machine itself
 
@@ -42,7 +51,7 @@ def main() -> None:
 
 
 def issue(folder: Path, server: Sequence[str], nodes: int, days: int = 365) -> list[Path]:
-    """Write the files that are missing, private ones for their owner alone.
+    """Write the files that are missing, private ones for their owner alone. What an interrupted call left is completed.
 
     Args:
         folder: gets ca.crt and ca.key (the authority: keep its key off the network), server.pem and server.key
@@ -56,7 +65,8 @@ def issue(folder: Path, server: Sequence[str], nodes: int, days: int = 365) -> l
         The new files.
 
     Raises:
-        InputError: a certificate is to be made and no name is given, or for no day.
+        InputError: a certificate is to be made and no name is given, or for no day, or without the authority's key; or
+            a file is there that is none of these.
     """
     if days < 1:
         raise InputError(f"--days {days}: must be at least 1")
@@ -64,43 +74,77 @@ def issue(folder: Path, server: Sequence[str], nodes: int, days: int = 365) -> l
     made: list[Path] = []
 
     def write(name: str, content: bytes, mode: int = 0o644) -> None:
-        with os.fdopen(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            file.write(content)
+        write_whole(folder / name, content, mode)
         made.append(folder / name)
 
-    if not (folder / "server.pem").exists():
+    # of each pair the private half is written first, so a pair that was interrupted lacks the other half
+    if not (folder / "server.pem").exists() or not (folder / "server.key").exists():
         if not server:
             raise InputError("--server is missing: name the hosts or IP addresses under which the SuperLink is reached")
         ca, ca_key = _authority(folder, write)
         key = ec.generate_private_key(ec.SECP384R1())
         names = [*dict.fromkeys([*server, *OWN])]
-        write("server.pem", _server_certificate(key, names, days, ca, ca_key).public_bytes(Encoding.PEM))
+        (folder / "server.pem").unlink(missing_ok=True)  # of another key
         write("server.key", _pem(key), 0o600)
+        write("server.pem", _server_certificate(key, names, days, ca, ca_key).public_bytes(Encoding.PEM))
     for i in range(nodes):
-        if not (folder / f"node-{i}").exists():
+        private, public = folder / f"node-{i}", folder / f"node-{i}.pub"
+        if public.exists():
+            continue  # its private half may be where it belongs: at its node
+        if private.exists():
+            key = _read(private, load_ssh_private_key)
+        else:
             key = ec.generate_private_key(ec.SECP384R1())
-            write(f"node-{i}", key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), 0o600)
-            write(f"node-{i}.pub", key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
+            write(private.name, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), 0o600)
+        write(public.name, key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
     return made
 
 
-def _authority(folder: Path, write) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:  # type: ignore[no-untyped-def]  # noqa: ANN001
-    if (folder / "ca.key").exists():
-        key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), password=None)
-        assert isinstance(key, ec.EllipticCurvePrivateKey)
-        return x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes()), key
-    key = ec.generate_private_key(ec.SECP384R1())
+def _authority(folder: Path, write: Write) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """The authority in ``folder``; made, or its certificate made anew, where it lacks one.
+
+    Raises:
+        InputError: its key is elsewhere, or a file is none.
+    """
+    certificate, private = folder / "ca.crt", folder / "ca.key"
+    if certificate.exists() and not private.exists():
+        raise InputError(f"{private} is not there, and nothing can be signed without it: bring it back for this")
+    if certificate.exists():
+        key = _read(private, load_pem_private_key)
+        try:
+            return x509.load_pem_x509_certificate(certificate.read_bytes()), key
+        except ValueError as error:
+            raise InputError(f"{certificate} is no certificate: delete it, and it is made anew") from error
+    if private.exists():
+        key = _read(private, load_pem_private_key)
+    else:
+        key = ec.generate_private_key(ec.SECP384R1())
+        write("ca.key", _pem(key), 0o600)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "FedMuon authority")])
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)  # signs certificates and lists
-    certificate = (
+    signed = (
         _builder(name, name, key.public_key(), AUTHORITY_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
         .sign(key, hashes.SHA384())
     )
-    write("ca.crt", certificate.public_bytes(Encoding.PEM))
-    write("ca.key", _pem(key), 0o600)
-    return certificate, key
+    write("ca.crt", signed.public_bytes(Encoding.PEM))
+    return signed, key
+
+
+def _read(file: Path, load: Callable[..., object]) -> ec.EllipticCurvePrivateKey:
+    """A private key.
+
+    Raises:
+        InputError: that is none.
+    """
+    try:
+        key = load(file.read_bytes(), password=None)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{file} is no private key of ours: delete it, and it is made anew") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise InputError(f"{file} is no private key of ours: delete it, and it is made anew")
+    return key
 
 
 def _server_certificate(

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
 
 from fedmuon_app.certs import issue
 from fedmuon_app.errors import InputError
@@ -78,7 +79,7 @@ def test_the_command(tmp_path: Path) -> None:
     ]
     first, second = (subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2))
     assert [Path(line).name for line in first.split()] == [
-        "ca.crt", "ca.key", "server.pem", "server.key", "node-0", "node-0.pub",
+        "ca.key", "ca.crt", "server.key", "server.pem", "node-0", "node-0.pub",
     ]  # fmt: skip
     assert "has all of that already" in second
 
@@ -88,3 +89,51 @@ def test_a_certificate_for_no_day_is_refused(days: int, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"--days {days}: must be at least 1"):
         issue(tmp_path / "certs", ["a.example.org"], 1, days)
     assert not (tmp_path / "certs").exists()
+
+
+@pytest.mark.parametrize(
+    ("lost", "anew"),
+    [
+        (["ca.crt", "server.key", "server.pem", "node-0", "node-0.pub"], None),
+        (["server.pem", "node-0", "node-0.pub"], None),
+        (["node-0.pub"], ["node-0.pub"]),
+        (["server.key"], ["server.key", "server.pem"]),
+        (["node-0"], []),  # it is where it belongs
+    ],
+)
+def test_what_an_interrupted_call_has_left_is_completed(
+    lost: list[str], anew: list[str] | None, tmp_path: Path
+) -> None:
+    issue(tmp_path, ["a.example.org"], 1)
+    kept = {name: (tmp_path / name).read_bytes() for name in ("ca.key", "node-0")}
+    for name in lost:
+        (tmp_path / name).unlink()
+    made = [file.name for file in issue(tmp_path, ["a.example.org"], 1)]
+    assert set(made) == set(lost if anew is None else anew) | ({"server.key"} & set(made))
+    handshake(tmp_path, tmp_path / "ca.crt", "a.example.org")
+    assert (tmp_path / "ca.key").read_bytes() == kept["ca.key"]
+    if "node-0" not in lost:
+        derived = load_ssh_private_key(kept["node-0"], None).public_key()
+        assert (tmp_path / "node-0.pub").read_bytes() == derived.public_bytes(
+            Encoding.OpenSSH, PublicFormat.OpenSSH
+        ) + b"\n"
+    assert not list(tmp_path.glob("*.new"))
+
+
+def test_without_the_authoritys_key_nothing_is_signed_but_keys_are_made(tmp_path: Path) -> None:
+    issue(tmp_path, ["a.example.org"], 0)
+    (tmp_path / "ca.key").unlink()  # it was taken off the network
+    assert [file.name for file in issue(tmp_path, [], 1)] == ["node-0", "node-0.pub"]
+    (tmp_path / "server.pem").unlink()
+    with pytest.raises(InputError, match=r"ca\.key is not there, and nothing can be signed without it"):
+        issue(tmp_path, ["a.example.org"], 0)
+
+
+@pytest.mark.parametrize("name", ["ca.key", "ca.crt", "node-0"])
+def test_a_file_that_is_something_else_is_named(name: str, tmp_path: Path) -> None:
+    issue(tmp_path, ["a.example.org"], 1)
+    (tmp_path / name).write_text("half a")
+    for gone in ("server.pem", "node-0.pub"):
+        (tmp_path / gone).unlink()
+    with pytest.raises(InputError, match=f"{name} is no .*: delete it, and it is made anew"):
+        issue(tmp_path, ["a.example.org"], 1)

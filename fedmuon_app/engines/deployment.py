@@ -1,18 +1,24 @@
 """Separate machines: submit the run to a SuperLink that is there, and show its log until it has ended."""
 
+import queue
 import re
 import subprocess
 import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from fedmuon_app.config import Config
 from fedmuon_app.config.schema import Engine
 from fedmuon_app.engines.flwr import FlowerError, Flwr, run_config
+from fedmuon_app.engines.handshake import check_superlink
 from fedmuon_app.engines.progress import Progress
 from fedmuon_app.engines.superlink import stage_app
 from fedmuon_app.errors import InputError
 
 ROUND = re.compile(r"round (\d+): accuracy ([\d.]+), loss (\S+), train loss (\S+)")
+GOES_ON = re.compile(r"goes on after round (\d+)")
+PENDING = 60.0  # seconds in which a run must have begun
 SAID = re.compile(r"(INFO|WARNING|ERROR) fedmuon: (.*)")
 
 
@@ -22,17 +28,18 @@ def run(c: Config, folder: Path) -> None:
     Ctrl-C leaves the run to itself.
 
     Raises:
-        InputError: the SuperLink or its authority's certificate is not named, or is not there.
-        FlowerError: the run is refused, or did not complete.
+        InputError: the SuperLink or its authority's certificate is not named, is not there, or does not fit.
+        FlowerError: the run is refused, does not begin, or did not complete.
     """
     certificate = certificate_of(c.engine)
+    check_superlink(str(c.engine.superlink), certificate)
     with tempfile.TemporaryDirectory(prefix="fedmuon-") as home, Progress(c.rounds, folder.name) as progress:
         flwr = Flwr(Path(home), str(c.engine.superlink), certificate)
         run_id = flwr.submit(stage_app(Path(home) / "app"), run_config(Path(home), c))
         progress.say(f"run {run_id} on {c.engine.superlink}; its folder there: {folder}")
         log = flwr.log(run_id)
         try:
-            error = follow(log, progress)
+            error = follow(lines_of(log), progress, lambda: refuse_pending(flwr, run_id))
         except KeyboardInterrupt:
             progress.say(f"run {run_id} goes on without this command; `flwr stop {run_id}` ends it")
             raise
@@ -42,6 +49,46 @@ def run(c: Config, folder: Path) -> None:
         status, details = flwr.status(run_id)
         if status != "finished:completed":
             raise FlowerError(f"run {run_id} is {status}: {error or details}; its folder on the server: {folder}")
+
+
+def refuse_pending(flwr: Flwr, run_id: str) -> None:
+    """Stop a run that has said nothing for PENDING seconds, if it has not begun.
+
+    Raises:
+        FlowerError: it has not.
+    """
+    status, _ = flwr.status(run_id)
+    if status in ("pending", "starting"):
+        flwr.stop_run(run_id)
+        raise FlowerError(
+            f"run {run_id} was still {status} after {PENDING:.0f} s, and is stopped: the SuperLink starts no server "
+            "for it; its terminal, or its service's log, says why: its flower-superexec must run and reach it"
+        )
+
+
+def lines_of(log: subprocess.Popen[str]) -> Iterator[str | None]:
+    """The lines of a process's output as they come; None once, when there was none for PENDING seconds."""
+    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def read() -> None:
+        for line in log.stdout or ():
+            lines.put(line)
+        lines.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    patience: float | None = PENDING
+    while True:
+        try:
+            line = lines.get(timeout=patience)
+        except queue.Empty:
+            patience = None
+            yield None
+            continue
+        if line is None:
+            return
+        if SAID.search(line):
+            patience = None
+        yield line
 
 
 def certificate_of(engine: Engine) -> Path | None:
@@ -63,16 +110,27 @@ def certificate_of(engine: Engine) -> Path | None:
     return file
 
 
-def follow(log: subprocess.Popen[str], progress: Progress) -> str:
-    """Show the evaluations and warnings in a run's log until it ends; the last error in it."""
+def follow(lines: Iterable[str | None], progress: Progress, when_silent: Callable[[], None] = lambda: None) -> str:
+    """Show the evaluations and warnings in a run's log until it ends; the last error in it.
+
+    Args:
+        lines: of the log; None where it has been silent from the beginning.
+        progress: shows them.
+        when_silent: called then.
+    """
     error = ""
-    for line in log.stdout or ():
+    for line in lines:
+        if line is None:
+            when_silent()
+            continue
         said = SAID.search(line)
         evaluated = ROUND.search(said[2]) if said else None
         if evaluated:
             r, accuracy, loss, trained = evaluated.groups()
             numbers = {"test_accuracy": float(accuracy), "test_loss": float(loss)}
             progress(int(r), numbers | {"train_loss": None if trained == "none" else float(trained)})
+        elif said and (again := GOES_ON.search(said[2])):
+            progress.goes_on(int(again[1]))
         elif said and said[1] == "ERROR":
             error = said[2]
         elif said:

@@ -73,6 +73,10 @@ class Flwr:
         (run,) = self._json("list", "own", "--run-id", run_id)["runs"]
         return str(run["status"]), str(run.get("status-details") or "")
 
+    def stop_run(self, run_id: str) -> None:
+        """End the run."""
+        self._json("stop", run_id, "own")
+
     def log(self, run_id: str) -> subprocess.Popen[str]:
         """A process that prints the run's log until the run has ended."""
         command = ["flwr", "log", run_id, "own", "--stream"]

@@ -62,6 +62,11 @@ class Progress:
                 flush=True,
             )
 
+    def goes_on(self, done: int) -> None:
+        """An earlier life of the run has trained so many rounds; they do not count for the speed."""
+        self._done, self._started = done, time.monotonic()
+        self._bar.update(self._task, completed=done)
+
     def say(self, text: str) -> None:
         """A line of its own, above the bar where there is one."""
         self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -16,9 +16,10 @@ from safetensors.torch import save
 
 from fedmuon_app.algorithms.client import ClientState
 from fedmuon_app.algorithms.server import Server
+from fedmuon_app.disk import write_whole
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.folder import CHECKPOINT, CLIENTS
-from fedmuon_app.federation.states import MappedStates, digest, write_whole
+from fedmuon_app.federation.states import MappedStates, digest
 from fedmuon_app.federation.turns import Cohort, Counted, Turn
 
 MOST_SAID = 10  # reasons that are kept of a round

@@ -17,6 +17,7 @@ from safetensors.torch import save
 
 from fedmuon_app.algorithms.layout import NamedTensors
 from fedmuon_app.algorithms.server import Server
+from fedmuon_app.disk import write_whole
 from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation import checkpoint
 from fedmuon_app.federation.checkpoint import Standing
@@ -31,7 +32,6 @@ from fedmuon_app.federation.folder import (
     MODEL,
     RESULT,
 )
-from fedmuon_app.federation.states import write_whole
 from fedmuon_app.federation.versions import versions
 
 log = logging.getLogger("fedmuon")

@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from fedmuon_app.algorithms.client import ClientState
+from fedmuon_app.disk import write_whole
 from fedmuon_app.errors import RunError
 from fedmuon_app.federation.turns import NEVER, Turn
 
@@ -228,31 +229,6 @@ def unnamed_states(n: int, like: ClientState, device: torch.device) -> MappedSta
     in_ram = RAM.is_dir() and shutil.disk_usage(RAM).free > 2 * MappedStates.size(n, like)
     with tempfile.NamedTemporaryFile(prefix="fedmuon-", dir=RAM if in_ram else None) as file:
         return MappedStates(Path(file.name), n, like, device)
-
-
-def write_whole(file: Path, content: bytes, mode: int = 0o600) -> None:
-    """Replace ``file`` at once or not at all; it is on the disk when this returns. By default its owner's alone.
-
-    Raises:
-        OSError: it cannot be written; what was there before still is.
-    """
-    new = file.with_name(file.name + ".new")
-    new.unlink(missing_ok=True)
-    try:
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(new, file)
-    except OSError:
-        with suppress(OSError):
-            new.unlink()
-        raise
-    folder = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _write(file: int, arrays: Sequence[NDArray[Any]], place: int) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fedmuon_app.config import Config, at_node, only_longer
+from fedmuon_app.disk import write_whole
 from fedmuon_app.errors import InputError, SiteError
-from fedmuon_app.federation.states import write_whole
 
 log = logging.getLogger("fedmuon")
 

@@ -1,7 +1,7 @@
 from pathlib import Path
 
+from fedmuon_app.disk import write_whole
 from fedmuon_app.engines.simulation import Tail
-from fedmuon_app.federation.states import write_whole
 
 
 def test_new_lines_come_once_and_whole(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from fedmuon_app.algorithms.client import ClientState
+from fedmuon_app.disk import write_whole
 from fedmuon_app.federation.states import (
     ClientStates,
     FileStates,
     MappedStates,
     StateError,
     unnamed_states,
-    write_whole,
 )
 from fedmuon_app.federation.turns import NEVER, Turn
 

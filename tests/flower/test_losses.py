@@ -28,11 +28,6 @@ class Crash(BaseException):
     """The server's process is gone."""
 
 
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-
 def difference(c: Config, folder: Path, state: Path) -> float:
     """How far C, from the checkpoint, is from the mean of the C_i, from the clients' files."""
     standing, _ = checkpoint.read(folder)

@@ -30,11 +30,6 @@ SMALL = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-
 def config(*overrides: str) -> Config:
     return load([*SMALL, "engine=deployment", *overrides])
 
