@@ -1,7 +1,7 @@
 """From a configuration to what the loop and the engines need: configs do not go further down than this."""
 
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -76,7 +76,7 @@ class Job:
         return {i: len(part) for i, part in enumerate(self.clients.parts)}
 
 
-def build(c: Config, own: Path | None = None, threads: int | None = None, allow: Collection[str] | None = None) -> Job:
+def build(c: Config, own: Path | None = None, threads: int | None = None) -> Job:
     """Load the data, deal it out, build the model and the rest.
 
     Args:
@@ -84,7 +84,6 @@ def build(c: Config, own: Path | None = None, threads: int | None = None, allow:
         own: folder of class folders of a client that brings its own images (``data-path`` of its node):
             they are its whole data, and there is no test set.
         threads: of torch in this process, in place of ``engine.threads``.
-        allow: as in :func:`fedmuon_app.config.build_module`.
 
     Raises:
         InputError: the data is not there, or does not fit the model, or the device is not there.
@@ -93,7 +92,7 @@ def build(c: Config, own: Path | None = None, threads: int | None = None, allow:
     device = pick_device(c.device)
     data = load_data(c) if own is None else load_own_data(c, own)
     problem = Problem(
-        functools.partial(build_module, model_of(c, data), allow),
+        functools.partial(build_module, model_of(c, data)),
         c.seed,
         device,
         Scaling(data.mean, data.std),

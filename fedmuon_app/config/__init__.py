@@ -4,7 +4,7 @@ from fedmuon_app.config.explain import COMPOSING, explain, in_quotes
 from fedmuon_app.config.files import conf_dir, flat, names
 from fedmuon_app.config.help import help_text
 from fedmuon_app.config.load import dump, load, loads, register, split, typed
-from fedmuon_app.config.modules import build_module
+from fedmuon_app.config.modules import build_module, refuse_others
 from fedmuon_app.config.resume import refuse_another, resumed
 from fedmuon_app.config.schema import Config
 from fedmuon_app.config.shared import at_node, only_longer, shared
@@ -25,6 +25,7 @@ __all__ = [
     "names",
     "only_longer",
     "refuse_another",
+    "refuse_others",
     "register",
     "resumed",
     "shared",

@@ -15,18 +15,12 @@ from fedmuon_app.config.files import conf_dir, names
 from fedmuon_app.errors import InputError
 
 
-def build_module(node: dict[str, Any], allow: Collection[str] | None = None) -> Any:
+def build_module(node: dict[str, Any]) -> Any:
     """What ``model._target_`` names, called with the other keys.
 
-    Args:
-        node: ``model``.
-        allow: at a node, modules whose classes may be built beside the models of conf/; None: whatever is named.
-
     Raises:
-        InputError: there is no such thing, it is not allowed, or it refuses the arguments.
+        InputError: there is no such thing, or it refuses the arguments.
     """
-    if allow is not None:
-        refuse_others(node, allow)
     try:
         return instantiate(node)
     except HydraException as error:
@@ -39,7 +33,11 @@ def build_module(node: dict[str, Any], allow: Collection[str] | None = None) -> 
 
 
 def refuse_others(node: dict[str, Any], allow: Collection[str]) -> None:
-    """Refuse what a node does not allow, before anything of it is imported or called.
+    """Refuse a model that a node does not allow, before anything of it is imported or called.
+
+    Args:
+        node: ``model``, as somebody else has it.
+        allow: modules whose classes may be built beside the models of conf/.
 
     Raises:
         InputError: ``_target_`` is no model of conf/ and no torch module in one of the modules of ``allow``, or an
@@ -53,8 +51,8 @@ def refuse_others(node: dict[str, Any], allow: Collection[str]) -> None:
     module, _, name = target.rpartition(".")
     if module not in allow:
         raise InputError(
-            f"model._target_ = {target}: the module {module} is not among those that this node allows "
-            f"({', '.join(allow) or 'none but the models of conf/'})"
+            f"model._target_ = {target}: the module {module} is not among those that this node allows beside the "
+            "models of conf/ (`allow` of its configuration)"
         )
     try:
         found = getattr(importlib.import_module(module), name)

@@ -165,5 +165,5 @@ def read_clients(reply: Message, n: int) -> tuple[dict[int, int], list[str]]:
     except Exception as error:  # as above
         raise ValueError(f"its clients cannot be read ({type(error).__name__}: {error})") from error
     if not all(0 <= i < n and 0 <= m < 2**31 for i, m in read.items()):
-        raise ValueError(f"it plays clients {sorted(read)}; their ids must lie between 0 and {n - 1}")
+        raise ValueError(f"its clients' ids must lie between 0 and {n - 1}, and it says {sorted(read)}")
     return read, notes

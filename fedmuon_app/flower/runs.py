@@ -109,7 +109,7 @@ def simulated() -> bool:
 def _deployed(here: Site, experiment: str, config: Config) -> Part:
     key = f"{here} {dump(config)}"
     if key not in _jobs:
-        _jobs[key] = build(config, here.data, allow=here.allow)
+        _jobs[key] = build(config, here.data)
     job = _jobs[key]
     states = FileStates(here.folder(experiment), job.clients.initial_state(), job.clients.problem.device)
     return Part(job, states, here.plays, here.data)

@@ -1,97 +1,196 @@
-"""The commands of docs/deployment.md, as they stand there: only names of hosts and places are replaced."""
+"""docs/deployment.md to the letter: its commands as they stand, in the order of the page, each on its own machine."""
 
+import json
 import re
-import subprocess
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
+from PIL import Image
 
-from fedmuon_app.engines.flwr import QUIET
-from fedmuon_app.engines.superlink import free_port, listens, stage_app
-from tests.deployment.cluster import BIN, wait_for
-from tests.deployment.invariant import same_X_as_one_process
+from fedmuon_app.engines.superlink import stage_app
+from fedmuon_app.federation import checkpoint
+from tests.deployment.cluster import wait_for
+from tests.deployment.invariant import difference, same_X_as_one_process
+from tests.deployment.machines import NETWORK, Machine, machines, missing
 
 PAGE = Path(__file__).parents[2] / "docs" / "deployment.md"
+NAMES = ("server", "site0", "site1", "site2")
+CERTS = "/etc/fedmuon/certs"
+WORDS = ["federation.num_clients=3", "federation.clients_per_round=3", "rounds=4", "evaluation.every=1"]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+if why := missing():
+    pytestmark.append(pytest.mark.skip(reason=why))
 
 
-class Shell:
-    """A home, a working folder and the processes of this page's reader."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.processes = folder, list[psutil.Popen]()
-        self.port = free_port()
-        self.replaced = {
-            "server.example.org:8000": f"127.0.0.1:{self.port}",
-            "--host 0.0.0.0 --port 8000": f"--host 127.0.0.1 --port {self.port}",
-            "server.example.org": "127.0.0.1",
-            "9094": str(free_port()),
-            "9095": str(free_port()),
-            "/etc/fedmuon": str(folder),
-            "/var/lib/fedmuon": str(folder / "var"),
-            "rounds=100": "rounds=1",
-            "rounds=200": "rounds=2",
-        }
-        home = {"HOME": str(folder), "FLWR_HOME": str(folder / ".flwr"), "XDG_CACHE_HOME": str(folder / "cache")}
-        self.env = dict(psutil.Process().environ()) | QUIET | home
-        self.env["PATH"] = f"{BIN}:{self.env['PATH']}"
-
-    def run(self, command: str) -> str:
-        for written, here in self.replaced.items():
-            command = command.replace(written, here)
-        if command.startswith("flower-"):
-            with (self.folder / f"{len(self.processes)}.log").open("ab") as log:
-                self.processes.append(
-                    psutil.Popen(
-                        ["bash", "-c", f"exec {command}"], cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
-                        stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-                    )
-                )  # fmt: skip
-            if "superlink " in command:
-                wait_for(lambda: listens(self.port), 60)
-            return ""
-        done = subprocess.run(
-            ["bash", "-c", command], cwd=self.folder, env=self.env, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-        return done.stdout
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Machine]]:
+    folder = tmp_path_factory.mktemp("four")
+    with machines(folder, NAMES, {"server.example.org": f"{NETWORK}.1"}) as found:
+        stage_app(found["server"].folder)  # the clone
+        yield found
 
 
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    one = Shell(tmp_path)
-    stage_app(tmp_path)  # the clone
-    yield one
-    for process in one.processes:
-        subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=False)
+def blocks(section: str) -> list[tuple[str, str, str]]:
+    """The blocks of a section of the page: on which machine, of what kind, what is in it."""
+    (text,) = re.findall(rf"^## {section}\. .*?(?=^## |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    return re.findall(r"^<!-- on: (\w+) -->\n```(\w+)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
-def blocks(kind: str) -> list[str]:
-    return re.findall(rf"^```{kind}\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+def run(machine: Machine, command: str) -> str:
+    done = machine.run(command)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_the_page_leads_to_a_run_its_resume_and_its_end(shell: Shell) -> None:
-    (config,) = blocks("toml")
-    (shell.folder / ".flwr").mkdir()
-    for written, here in shell.replaced.items():
-        config = config.replace(written, here)
-    (shell.folder / ".flwr" / "config.toml").write_text(config)
-    said, run_id = {}, ""
-    for block in blocks("bash"):
-        for command in block.splitlines():
+def superlink(machine: Machine, command: str, log: str = "superlink.log") -> psutil.Popen:
+    process = machine.start(command, log)
+    wait_for(lambda: machine.run("exec 3<>/dev/tcp/server.example.org/8000").returncode == 0, 60)
+    return process
+
+
+def online(machine: Machine) -> int:
+    said = json.loads(run(machine, "flwr supernode list ours --format json"))
+    return sum(node["status"] == "online" for node in said["nodes"])
+
+
+def pictures(folder: Path, **classes: int) -> None:
+    draw = np.random.default_rng(len(str(folder)))
+    for name, count in classes.items():
+        (folder / name).mkdir(parents=True)
+        for i in range(count):
+            pixels = draw.integers(0, 120, (40, 40, 3)) + (120 if name == "cat" else 0)
+            Image.fromarray(pixels.astype(np.uint8)).save(folder / name / f"{i}.png")
+
+
+def test_the_page(four: dict[str, Machine]) -> None:
+    server, sites = four["server"], [four[name] for name in NAMES[1:]]
+    for section in ("2", "3"):
+        for _, kind, text in blocks(section):
+            if kind == "toml":
+                (server.folder / ".flwr").mkdir(exist_ok=True)
+                (server.folder / ".flwr" / "config.toml").write_text(text)
+            elif text.startswith("flower-superlink"):
+                superlink(server, text)
+            else:
+                for command in text.splitlines():
+                    run(server, command)
+    for i, site in enumerate(sites):  # "take to site 0's machine"
+        site.path(CERTS).mkdir()
+        for name in ("ca.crt", f"node-{i}"):
+            shutil.copy(server.path(CERTS) / name, site.path(CERTS) / name)
+    trial(four)
+    own_pictures(four)
+
+
+def trial(four: dict[str, Machine]) -> None:
+    """Section 4."""
+    server, run_id = four["server"], ""
+    for name, _, text in blocks("4"):
+        if name != "server":
+            four[name].start(text, "supernode.log")
+            continue
+        for command in text.splitlines():
             if command.startswith("flwr supernode list"):
-                wait_for(lambda: shell.run("flwr supernode list ours").count("online") == 2, 60)
-            said[command] = shell.run(command.replace("RUN-ID", run_id))
-            if command.startswith("fedmuon engine"):
-                (run_id,) = re.findall(r"run (\d+) on", said[command])
-            elif command.startswith("flwr run"):
-                (run_id,) = re.findall(r"started run (\d+)", said[command])
-    run = shell.folder / "var" / "run"
-    assert (run / "metrics.jsonl").read_text().count("test_accuracy") == 2
-    same_X_as_one_process(run, ["federation.num_clients=2", "federation.clients_per_round=2", "rounds=2"])
-    assert any("round 1: accuracy" in text for command, text in said.items() if command.startswith("flwr log"))
-    kept = {file.parent.name for file in (shell.folder / "var").rglob("*-*.safetensors")}
-    assert kept == {"0", "1"}
+                wait_for(lambda: online(server) == 3, 60)
+            said = run(server, command.replace("RUN-ID", run_id))
+            if command.startswith("flwr log"):
+                assert "round 1: accuracy" in said
+            if found := re.findall(r"^run (\d+) on|started run (\d+)", said, re.MULTILINE):
+                run_id = max(found[0])
+    folder = server.path("/var/lib/fedmuon/trial")
+    assert (folder / "metrics.jsonl").read_text().count("test_accuracy") == 4
+    same_X_as_one_process(folder, WORDS)
+    assert len(checkpoint.read(folder)[0].owners) == 3
+    assert difference(folder, [four[name].path("/var/lib/fedmuon/states") for name in NAMES[1:]], 3) < 1e-6
+
+
+def own_pictures(four: dict[str, Machine]) -> None:
+    """Section 5: site 1 lacks a class and has one of its own, site 2 has a broken picture until it mends it."""
+    server, sites = four["server"], [four[name] for name in NAMES[1:]]
+    pictures(server.path("/srv/pictures"), cat=6, dog=6)
+    pictures(sites[0].path("/srv/pictures"), cat=9, dog=7)
+    pictures(sites[1].path("/srv/pictures"), cat=8, horse=3)
+    pictures(sites[2].path("/srv/pictures"), cat=5, dog=5)
+    broken = sites[2].path("/srv/pictures") / "dog" / "mrs-miller.png"
+    broken.write_text("half a picture")
+    for site in sites:
+        site.kill(site.processes.pop())
+    said = ""
+    for name, _, text in blocks("5"):
+        if name != "server":
+            restart(four[name], text)
+        else:
+            wait_for(lambda: online(server) == 3, 120)
+            short = text.replace("federation.min_replies=2", "federation.min_replies=2 federation.connect_timeout=30")
+            said = run(server, short)
+            broken.unlink()
+            said += run(server, short.replace("rounds=5", "rounds=8 resume=auto"))
+    assert "1 of its class folders are not among dataset.classes" in said
+    assert "cannot take part: its data or its machine does not fit the run: its own log says what" in said
+    assert "horse" not in said
+    assert "miller" not in said + (server.path("/var/lib/fedmuon/run") / "run.log").read_text()
+    assert "mrs-miller.png" in (sites[2].folder / "supernode.log").read_text()
+    assert "horse" in (sites[1].folder / "supernode.log").read_text()
+    folder = server.path("/var/lib/fedmuon/run")
+    standing, _ = checkpoint.read(folder)
+    assert list(standing.clients) == [0, 1, 2]
+    assert standing.counted[2].life == 2
+    result = json.loads((folder / "result.json").read_text())
+    assert (result["partition"], result["beta"], result["train_examples"]) == ("own", None, None)
+    assert difference(folder, [site.path("/var/lib/fedmuon/states") for site in sites], 3) < 1e-6
+
+
+def restart(site: Machine, command: str) -> None:
+    """Until it is let in: the SuperLink may still believe the last one to be there."""
+    process = site.start(command, "supernode.log")
+    log = site.folder / "supernode.log"
+    seen = len(log.read_text())
+
+    def activated() -> bool:
+        nonlocal process, seen
+        if process.poll() is not None:
+            site.processes.remove(process)
+            seen = len(log.read_text())
+            process = site.start(command, "supernode.log")
+        return process.poll() is None and "Starting Flower SuperNode" in log.read_text()[seen:]
+
+    wait_for(activated, 120)
+
+
+WRONG = {  # what is done at site 0, and where the page's table has the words
+    "an unregistered key": ("SuperNode", "Failed to activate SuperNode"),
+    "the same key twice": ("SuperNode", "Failed to activate SuperNode"),
+    "a wrong port": ("SuperNode", "Connection attempt failed, retrying in"),
+    "another authority": ("SuperNode", "certificate verify failed"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_each_of_the_supernodes_words(what: str, four: dict[str, Machine]) -> None:
+    where, words = WRONG[what]
+    assert re.search(rf"\| {where} \| `{re.escape(words)}", PAGE.read_text())
+    server, site = four["server"], four["site0"]
+    command = next(text for name, _, text in blocks("4") if name == "site0").replace(
+        "127.0.0.1", "127.0.0.1 --port 9999"
+    )
+    run(server, f"fedmuon-certs other --server server.example.org --nodes 1; cp other/* {site.folder}")
+    if what == "an unregistered key":
+        command = command.replace(f"{CERTS}/node-0", "node-0")
+    elif what == "a wrong port":
+        command = command.replace("org:8000", "org:8001")
+    elif what == "another authority":
+        command = command.replace(f"{CERTS}/ca.crt", "ca.crt")
+    log = site.folder / f"{what}.log"
+    process = site.start(command, log.name)
+    try:
+        wait_for(lambda: words in log.read_text(), 60)
+        if "key" in what:
+            assert process.wait(30) == 305 % 256
+    finally:
+        site.processes.remove(process)
+        site.kill(process)

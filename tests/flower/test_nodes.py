@@ -58,9 +58,9 @@ def test_nodes_come_and_go(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (claim([0, 7], [1, 1]), "it plays clients [0, 7]; their ids must lie between 0 and 3"),
-        (claim([-1], [1]), "it plays clients [-1]"),
-        (claim([2], [-5]), "it plays clients [2]"),
+        (claim([0, 7], [1, 1]), "its clients' ids must lie between 0 and 3, and it says [0, 7]"),
+        (claim([-1], [1]), "and it says [-1]"),
+        (claim([2], [-5]), "and it says [2]"),
         (claim([1, 2], [3]), "cannot be read (ValueError"),
         (RecordDict(), "cannot be read (KeyError"),
         (
