@@ -47,6 +47,8 @@ class FakeGrid(Grid):
         for message in messages:
             ids.append(str(uuid.uuid4()))
             message.metadata.__dict__["_message_id"] = ids[-1]
+            if message.metadata.dst_node_id not in self.contexts:
+                continue  # it has left meanwhile
             reply = app(message, self.contexts[message.metadata.dst_node_id])
             tampered = self.tamper(message, reply) if message.metadata.message_type == "train" else reply
             if tampered is not None:
