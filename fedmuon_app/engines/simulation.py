@@ -47,6 +47,7 @@ def run(c: Config, folder: Path) -> None:
         superlink(folder / "flower.log") as link,
         Progress(c.rounds, folder.name, done) as progress,
     ):
+        progress.say(f"Flower's SuperLink listens on {link.address}, without a password: docs/security.md")
         run_id = submit(link, c, stage_app(Path(staged) / "app"))
         follow(link, run_id, folder, progress, done)
 

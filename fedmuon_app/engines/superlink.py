@@ -38,7 +38,8 @@ class SuperLink(Flwr):
             FlowerError: it did not come up.
         """
         port = free_port()
-        super().__init__(home, f"127.0.0.1:{port}", None)
+        self.address = f"127.0.0.1:{port}"
+        super().__init__(home, self.address, None)
         self.env = HUGE_PAGES | self.env | {"FEDMUON_PID": str(os.getpid())}
         with log.open("ab") as out:
             self._process = psutil.Popen(

@@ -173,7 +173,7 @@ def test_each_of_the_supernodes_words(what: str, four: dict[str, Machine]) -> No
     try:
         wait_for(lambda: words in log.read_text(), 60)
         if "key" in what:
-            assert process.wait(30) == 305 % 256
+            assert process.wait(30) != 0
     finally:
         site.processes.remove(process)
         site.kill(process)

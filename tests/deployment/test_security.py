@@ -68,6 +68,7 @@ def test_the_door_lets_sites_in_and_nothing_else(two: tuple[Machine, Machine]) -
     assert "round 1/1  accuracy" in said
 
 
+@pytest.mark.long  # a minute of waiting
 def test_a_superlink_whose_certificate_lacks_its_own_names(
     two: tuple[Machine, Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
