@@ -1,5 +1,6 @@
 """A SuperLink with TLS and authenticated SuperNodes on loopback, as docs/deployment.md sets them up."""
 
+import json
 import os
 import signal
 import subprocess
@@ -64,6 +65,23 @@ class Cluster:
              "--port", str(self.ports[i]), *(("--auth-supernode-private-key", str(key)) if key.name else ()),
              "--node-config", config],
         )  # fmt: skip
+
+    def supervise(self, ended: dict[str, float]) -> None:
+        """Start again what has ended, ten seconds later, as the unit in docs/deployment.md does."""
+        for i in range(self.count):
+            name = f"node-{i}"
+            if name in self.processes and self.processes[name].poll() is None:
+                ended.pop(name, None)
+            elif time.monotonic() > ended.setdefault(name, time.monotonic()) + 10:
+                if name in self.processes:
+                    self.kill(name)
+                self.node(i)
+                del ended[name]
+
+    def online(self) -> int:
+        """How many nodes the SuperLink believes to be there."""
+        nodes = json.loads(self.command("supernode", "list", "own", "--format", "json"))["nodes"]
+        return sum(node["status"] == "online" for node in nodes)
 
     def state(self, i: int) -> Path:
         return self.folder / f"state-{i}"

@@ -13,7 +13,7 @@ from fedmuon_app.engines.flwr import run_config
 from fedmuon_app.engines.progress import Progress
 from fedmuon_app.engines.superlink import stage_app
 from tests.deployment import hostile
-from tests.deployment.cluster import cluster
+from tests.deployment.cluster import cluster, wait_for
 from tests.deployment.invariant import difference
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
@@ -33,6 +33,8 @@ def test_a_run_that_is_attacked_all_the_time_ends_where_the_undisturbed_one_does
     defence = ["federation.aggregate=multi_krum", f"federation.byzantine={hostile.ATTACKERS}"]
     c = load([*WORDS, *defence, "engine=deployment", f"run_dir={run}"])
     with cluster(tmp_path, 12) as twelve, Progress(c.rounds, "run") as progress:
+        ended: dict[str, float] = {}
+        wait_for(lambda: twelve.supervise(ended) or twelve.online() == 12, 300)
         run_id = twelve.flwr.submit(app, run_config(tmp_path, c))
         assert follow(lines_of(twelve.flwr.log(run_id)), progress) == ""
         assert twelve.flwr.status(run_id)[0] == "finished:completed"

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from fedmuon_app.federation import checkpoint
-from tests.deployment.cluster import Cluster, cluster, wait_for
+from tests.deployment.cluster import cluster, wait_for
 from tests.deployment.invariant import difference, same_X_as_one_process
 from tests.deployment.test_deployment import SMALL, finish
 
@@ -20,19 +20,6 @@ PATIENT = ["federation.round_timeout=120", "federation.connect_timeout=120"]
 
 def rounds_of(run: Path) -> int:
     return checkpoint.rounds_in(run)
-
-
-def supervise(c: Cluster, ended: dict[str, float]) -> None:
-    """Start again what has ended, ten seconds later, as the unit in docs/deployment.md does."""
-    for i in range(c.count):
-        name = f"node-{i}"
-        if name in c.processes and c.processes[name].poll() is None:
-            ended.pop(name, None)
-        elif time.monotonic() > ended.setdefault(name, time.monotonic()) + 10:
-            if name in c.processes:
-                c.kill(name)
-            c.node(i)
-            del ended[name]
 
 
 def test_ten_rounds_on_four_nodes_give_the_X_of_one_process(tmp_path: Path) -> None:
@@ -53,7 +40,7 @@ def test_a_node_that_is_killed_in_mid_round_goes_on_where_it_was(tmp_path: Path)
         two.kill("node-1")
         while process.poll() is None:
             time.sleep(5)
-            supervise(two, ended)
+            two.supervise(ended)
         finish(process)
         result = json.loads((tmp_path / "run" / "result.json").read_text())
         assert {"1", "3"} & set(result["dropped"])
@@ -73,7 +60,7 @@ def test_twenty_kills_at_random_moments(tmp_path: Path) -> None:
         next_kill = time.monotonic() + draw.uniform(30, 120)
         while not (run / "result.json").exists() or process.poll() is None:
             time.sleep(1)
-            supervise(two, ended)
+            two.supervise(ended)
             if process.poll() is not None and not (run / "result.json").exists():
                 process = two.fedmuon(run, *words)
             if time.monotonic() < next_kill or len(kills) == 20:
