@@ -1,6 +1,7 @@
 """Whose a client is: the SuperNode's registered key, by its fingerprint."""
 
 import base64
+import functools
 import hashlib
 import re
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from fedmuon_app.errors import InputError
 
 
+@functools.cache
 def fingerprint(pem: bytes) -> str:
     """SHA256:… of a public key, as ``ssh-keygen -lf`` prints it."""
     line = load_pem_public_key(pem).public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)

@@ -3,6 +3,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from fedmuon_app.models.cnn import CNN
 from fedmuon_app.models.lenet import LeNet
 from fedmuon_app.models.resnet import resnet18_gn
 
@@ -35,3 +36,12 @@ def test_resnet_18_keeps_its_size_and_has_no_batch_norm() -> None:
     x = torch.rand(1, 3, 32, 32)
     assert model(x).shape == (1, 10)
     assert model.layer1(model.relu(model.bn1(model.conv1(x)))).shape[-2:] == (32, 32)  # nothing shrinks before layer 2
+
+
+@pytest.mark.parametrize(("widths", "size"), [((32, 64, 64), 32), ((8, 16), 28)])
+def test_the_cnn(widths: tuple[int, ...], size: int) -> None:
+    model = CNN(num_classes=7, in_channels=1, widths=widths)
+    x = torch.randn(5, 1, size, size)
+    assert model(x).shape == (5, 7)
+    torch.testing.assert_close(model(x)[:2], model(x[:2]))  # no example looks at another
+    assert sum(isinstance(layer, torch.nn.Conv2d) for layer in model) == len(widths)
