@@ -63,7 +63,10 @@ def main() -> None:
     print("| --- |" + " --- |" * len(AVERAGED))
     for beta in ("0.1", "10"):
         for method in ("localmuon", "fedmuon", "fedavg"):
-            print(f"| {method}, β = {beta} | " + " | ".join(f"{x:.2f}" for x in lengths(method, beta, rounds)) + " |", flush=True)
+            print(
+                f"| {method}, β = {beta} | " + " | ".join(f"{x:.2f}" for x in lengths(method, beta, rounds)) + " |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

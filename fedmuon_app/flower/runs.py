@@ -40,8 +40,8 @@ def configuration(context: Context, engine: str) -> Config:
     if given.get("resolved"):
         config = loads(str(given["resolved"]))
     else:
-        words = split(str(given.get("overrides", "")))
-        config = load(words)
+        words = [word for word in split(str(given.get("overrides", ""))) if not word.startswith("engine=")]
+        config = load([*words, f"engine={engine}"])  # values that depend on it are this engine's
         if config.resume not in (None, "auto"):
             config = resumed(str(config.resume), config_of(Path(str(config.resume))), words)
             config.run_dir = config.resume

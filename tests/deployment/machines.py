@@ -88,6 +88,13 @@ class Machine:
         subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=False)
         process.wait()
 
+    def stop(self) -> None:
+        """Ctrl-C to all that was started."""
+        for process in self.processes:
+            process.terminate()
+        while self.processes:
+            self.processes.pop().wait(30)
+
     def end(self) -> None:
         for process in self.processes:
             subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=False)

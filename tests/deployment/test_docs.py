@@ -29,9 +29,25 @@ if why := missing():
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Machine]]:
-    folder = tmp_path_factory.mktemp("four")
-    with machines(folder, NAMES, {"server.example.org": f"{NETWORK}.1"}) as found:
-        stage_app(found["server"].folder)  # the clone
+    """Sections 2 and 3, done."""
+    with machines(tmp_path_factory.mktemp("four"), NAMES, {"server.example.org": f"{NETWORK}.1"}) as found:
+        server = found["server"]
+        stage_app(server.folder)  # the clone
+        for section in ("2", "3"):
+            for _, kind, text in blocks(section):
+                if kind == "toml":
+                    (server.folder / ".flwr").mkdir(exist_ok=True)
+                    (server.folder / ".flwr" / "config.toml").write_text(text)
+                elif text.startswith("flower-superlink"):
+                    superlink(server, text)
+                else:
+                    for command in text.splitlines():
+                        run(server, command)
+        for i in range(3):  # "take to site 0's machine"
+            site = found[f"site{i}"]
+            site.path(CERTS).mkdir()
+            for name in ("ca.crt", f"node-{i}"):
+                shutil.copy(server.path(CERTS) / name, site.path(CERTS) / name)
         yield found
 
 
@@ -67,27 +83,7 @@ def pictures(folder: Path, **classes: int) -> None:
             Image.fromarray(pixels.astype(np.uint8)).save(folder / name / f"{i}.png")
 
 
-def test_the_page(four: dict[str, Machine]) -> None:
-    server, sites = four["server"], [four[name] for name in NAMES[1:]]
-    for section in ("2", "3"):
-        for _, kind, text in blocks(section):
-            if kind == "toml":
-                (server.folder / ".flwr").mkdir(exist_ok=True)
-                (server.folder / ".flwr" / "config.toml").write_text(text)
-            elif text.startswith("flower-superlink"):
-                superlink(server, text)
-            else:
-                for command in text.splitlines():
-                    run(server, command)
-    for i, site in enumerate(sites):  # "take to site 0's machine"
-        site.path(CERTS).mkdir()
-        for name in ("ca.crt", f"node-{i}"):
-            shutil.copy(server.path(CERTS) / name, site.path(CERTS) / name)
-    trial(four)
-    own_pictures(four)
-
-
-def trial(four: dict[str, Machine]) -> None:
+def test_a_trial_without_anybodys_data(four: dict[str, Machine]) -> None:
     """Section 4."""
     server, run_id = four["server"], ""
     for name, _, text in blocks("4"):
@@ -109,7 +105,7 @@ def trial(four: dict[str, Machine]) -> None:
     assert difference(folder, [four[name].path("/var/lib/fedmuon/states") for name in NAMES[1:]], 3) < 1e-6
 
 
-def own_pictures(four: dict[str, Machine]) -> None:
+def test_sites_with_pictures_of_their_own(four: dict[str, Machine]) -> None:
     """Section 5: site 1 lacks a class and has one of its own, site 2 has a broken picture until it mends it."""
     server, sites = four["server"], [four[name] for name in NAMES[1:]]
     pictures(server.path("/srv/pictures"), cat=6, dog=6)
@@ -119,8 +115,7 @@ def own_pictures(four: dict[str, Machine]) -> None:
     broken = sites[2].path("/srv/pictures") / "dog" / "mrs-miller.png"
     broken.write_text("half a picture")
     for site in sites:
-        site.processes[-1].terminate()
-        site.processes.pop().wait(30)
+        site.stop()
     said = ""
     for name, _, text in blocks("5"):
         if name != "server":
@@ -158,9 +153,11 @@ def test_each_of_the_supernodes_words(what: str, four: dict[str, Machine]) -> No
     where, words = WRONG[what]
     assert re.search(rf"\| {where} \| `{re.escape(words)}", PAGE.read_text())
     server, site = four["server"], four["site0"]
-    command = next(text for name, _, text in blocks("4") if name == "site0").replace(
-        "127.0.0.1", "127.0.0.1 --port 9999"
-    )
+    command = next(text for name, _, text in blocks("4") if name == "site0")
+    if what == "the same key twice" and not site.processes:
+        site.start(command, "supernode.log")
+        wait_for(lambda: online(server), 60)
+    command = command.replace("--host 127.0.0.1", "--host 127.0.0.1 --port 9999")
     run(server, f"fedmuon-certs other --server server.example.org --nodes 1; cp other/* {site.folder}")
     if what == "an unregistered key":
         command = command.replace(f"{CERTS}/node-0", "node-0")

@@ -116,3 +116,10 @@ def test_nobody_there_or_something_else(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("nothing")
     with server(tmp_path) as port, pytest.raises(InputError, match=r"ca\.crt: that is no certificate"):
         check_superlink(f"127.0.0.1:{port}", authority)
+
+
+def test_somebody_who_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    issue(tmp_path, ["127.0.0.1"], 0)
+    monkeypatch.setattr("fedmuon_app.engines.handshake.PATIENCE", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(InputError, match=r"no answer in 0\.3 s"):
+        check_superlink(f"127.0.0.1:{silent.getsockname()[1]}", tmp_path / "ca.crt")
