@@ -32,6 +32,9 @@ PLAIN = re.compile(r"[\w./:+%@?*$\\ -]*", re.ASCII)  # characters that Hydra tak
 def main() -> None:
     """Let Hydra run what the command line asks for. What it cannot do is one sentence, and a status that is not 0."""
     tolerate()
+    if sys.argv[1:2] in (["predict"], ["export"]):
+        use(sys.argv[1:])
+        return
     words = sys.argv[1:] = [quoted(word) for word in sys.argv[1:]]
     if asked := {"--help", "-h", "--version"} & {*words}:
         print(f"fedmuon {metadata.version('fedmuon-app')}" if "--version" in asked else help_text())
@@ -57,6 +60,18 @@ def main() -> None:
         if type(error).__name__ == "TerminatedWorkerError":  # joblib's
             stop("a run's process was killed (for memory?); the same command with resume=auto goes on", status=1)
         stop(f"{type(error).__name__}: {error} (HYDRA_FULL_ERROR=1 shows where)", status=1)
+
+
+def use(words: Sequence[str]) -> None:
+    """``fedmuon predict`` and ``fedmuon export``."""
+    from fedmuon_app import predict  # torch
+
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    try:
+        predict.main(words)
+    except InputError as error:
+        stop(str(error), status=2)
 
 
 def run(node: Any) -> float | None:

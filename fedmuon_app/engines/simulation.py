@@ -17,8 +17,8 @@ from fedmuon_app.engines.superlink import SuperLink, stage_app, superlink
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.checkpoint import rounds_in
 from fedmuon_app.federation.folder import METRICS, RESULT
+from fedmuon_app.federation.lock import take
 from fedmuon_app.federation.loop import with_data
-from fedmuon_app.federation.runlog import check_folder
 
 LOOK = 0.5  # seconds between looks into the run's folder
 ASK = 20.0  # seconds between questions to Flower; each starts a process of some seconds
@@ -40,7 +40,7 @@ def run(c: Config, folder: Path) -> None:
     job = build(c)  # what does not fit is said here, before a SuperLink starts
     with_data(job.sizes(), job.plan.clients_per_round)
     del job
-    check_folder(folder, keeping(c)).close()
+    take(folder, keeping(c).resume).close()
     done = rounds_in(folder) if c.resume else 0
     with (
         tempfile.TemporaryDirectory(prefix="fedmuon-app-") as staged,

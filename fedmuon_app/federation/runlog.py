@@ -1,6 +1,5 @@
 """A run's folder: metrics.jsonl, cohorts.jsonl and the checkpoint while it runs; its result and model at the end."""
 
-import fcntl
 import json
 import logging
 import math
@@ -32,6 +31,7 @@ from fedmuon_app.federation.folder import (
     MODEL,
     RESULT,
 )
+from fedmuon_app.federation.lock import take
 from fedmuon_app.federation.versions import versions
 
 log = logging.getLogger("fedmuon")
@@ -102,7 +102,7 @@ class RunLog:
         self._lines: list[dict[str, Any]] = []  # of metrics.jsonl
         self._settled: dict[int, dict[str, Any]] = {}  # the counts after the last two rounds
         self._versions = versions()  # of the code that trains: the clone may have moved on when the run ends
-        self._lock = check_folder(folder, self._keeping)
+        self._lock = take(folder, self._keeping.resume)
         self._saved: Standing | None = None
         counts: dict[str, Any] = {}
         if (folder / CHECKPOINT).exists() and self._keeping.resume:
@@ -258,42 +258,6 @@ class RunLog:
         self._cohorts.close()
         (self.folder / LOCK).unlink(missing_ok=True)
         self._lock.close()
-
-
-def check_folder(folder: Path, keeping: Keeping) -> IO[bytes]:
-    """Take ``folder`` for a run of this process, until the file that is returned is closed or the process ends.
-
-    Raises:
-        InputError: it cannot be had, another process is writing there, or it holds a run that is not to be, or
-            cannot be, resumed.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = _locked(folder / LOCK)
-    except BlockingIOError:
-        raise InputError(f"run_dir = {folder}: another process is writing a run there") from None
-    except OSError as error:
-        raise InputError(f"run_dir = {folder}: it cannot be written ({error})") from error
-    if (folder / METRICS).exists() and not keeping.resume:
-        raise InputError(f"run_dir = {folder} holds a run already: choose another folder, or go on with resume")
-    if (folder / RESULT).exists() and not (folder / CHECKPOINT).exists():
-        raise InputError(f"resume = {folder}: the run there is complete, and has no checkpoint to go on from")
-    return lock
-
-
-def _locked(file: Path) -> IO[bytes]:
-    """The file, locked.
-
-    Raises:
-        BlockingIOError: another process has it locked.
-    """
-    while True:
-        lock = file.open("ab")
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(lock.fileno()), file.stat()):
-                return lock
-        lock.close()  # whoever had it has taken the file away meanwhile
 
 
 def _until(file: Path, rounds: int) -> tuple[list[dict[str, Any]], int]:
