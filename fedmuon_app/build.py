@@ -28,6 +28,7 @@ from fedmuon_app.federation.folder import CHECKPOINT, finished
 from fedmuon_app.federation.loop import Plan
 from fedmuon_app.federation.runlog import Keeping
 from fedmuon_app.federation.states import ClientStates
+from fedmuon_app.federation.stopping import Stopping
 from fedmuon_app.problem import Problem, Scaling
 from fedmuon_app.seeds import rng
 
@@ -120,6 +121,7 @@ def build(c: Config, own: Path | None = None, threads: int | None = None) -> Job
         c.federation.norm_bound,
         c.federation.aggregate,
         c.federation.byzantine,
+        Stopping(**asdict(c.stop)),
     )
     return Job(clients, initial_server(method, problem.X0(), a.outer_momentum), plan, data)
 

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -133,12 +133,18 @@ def train(config: Config, folder: Path) -> float | None:
     from fedmuon_app.engines import ENGINES  # these import torch
 
     result = finished(folder) if config.resume is not None else None
-    if result is None or int(result["rounds"]) < config.rounds:
+    if result is None or not complete(result, config):
         (folder / FAILED).unlink(missing_ok=True)
         ENGINES[config.engine.name](config, folder)
         (folder / FAILED).unlink(missing_ok=True)  # of another process, that was refused the folder
     result = finished(folder)
     return None if result is None else float(result["final_accuracy"])
+
+
+def complete(result: Mapping[str, Any], config: Config) -> bool:
+    """Whether a finished run is all that ``config`` asks for: its rounds, or an end that the same rules brought."""
+    same = result.get("stopped") is not None and result["config"].get("stop") == asdict(config.stop)
+    return same or int(result["rounds"]) >= config.rounds
 
 
 def quoted(word: str) -> str:

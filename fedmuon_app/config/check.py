@@ -6,13 +6,14 @@ from dataclasses import asdict
 from typing import Any
 
 from fedmuon_app.config.files import flat, names
-from fedmuon_app.config.schema import Algorithm, Config, Federation
+from fedmuon_app.config.schema import Algorithm, Config, Federation, Stop
 from fedmuon_app.errors import InputError
 
 # names that stand in tables of modules which import torch; that they are the same is a test
 SCALES = ("moonlight", "jordan", "ratio", "one")
 SCHEDULES = ("constant", "linear", "cosine", "step")
 AUGMENTATIONS = ("none", "crop", "crop_flip")
+METRICS = ("test_accuracy", "test_loss", "train_loss")
 AGGREGATES = ("mean", "multi_krum", "trimmed_mean", "median")
 WITHOUT_CONTROL = ("fedavg", "fedavg_adam", "localmuon", "muloco")
 
@@ -29,7 +30,15 @@ def check(c: Config) -> None:
         InputError: names the key, its value, and what is allowed.
     """
     a = c.algorithm
-    rules = [*_run(c), *_federation(c.federation), *_rounds(c), *_algorithm(a, c.rounds), *_data(c), *_engine(c)]
+    rules = [
+        *_run(c),
+        *_stop(c.stop),
+        *_federation(c.federation),
+        *_rounds(c),
+        *_algorithm(a, c.rounds),
+        *_data(c),
+        *_engine(c),
+    ]
     for key, number in flat(asdict(c)).items():
         most = 2**63 if key == "seed" else 2**31
         if isinstance(number, int) and abs(number) >= most:
@@ -106,6 +115,18 @@ def _rounds(c: Config) -> list[Rule]:
         ("evaluation.diagnostics", examples, examples is None or examples >= 1, UNIT + ", or null"),
         _one_of("tracker", c.tracker, ("none", "tensorboard")),
         ("checkpoint.every", every, every is None or every >= 1, UNIT + ", or null"),
+    ]
+
+
+def _stop(s: Stop) -> list[Rule]:
+    return [
+        ("stop.accuracy", s.accuracy, s.accuracy is None or 0 < s.accuracy <= 1, "must lie in (0, 1], or be null"),
+        ("stop.value", s.value, s.value is None or math.isfinite(s.value), "must be a number, or null"),
+        ("stop.patience", s.patience, s.patience is None or s.patience >= 1, UNIT + ", or null"),
+        ("stop.delta", s.delta, 0 <= s.delta < math.inf, "must not be negative"),
+        ("stop.seconds", s.seconds, s.seconds is None or _above_0(s.seconds), POSITIVE + " or null"),
+        ("stop.bytes", s.bytes, s.bytes is None or _above_0(s.bytes), POSITIVE + " or null"),
+        _one_of("stop.metric", s.metric, METRICS),
     ]
 
 

@@ -100,6 +100,19 @@ class Evaluation:
 
 
 @dataclass
+class Stop:
+    """When a run ends before its last round."""
+
+    accuracy: float | None = MISSING
+    metric: str = MISSING
+    value: float | None = MISSING
+    patience: int | None = MISSING
+    delta: float = MISSING
+    seconds: float | None = MISSING
+    bytes: float | None = MISSING
+
+
+@dataclass
 class Checkpoint:
     """How often the run is written down, to be resumed."""
 
@@ -140,5 +153,6 @@ class Config:
     federation: Federation = field(default_factory=Federation)
     local: Local = field(default_factory=Local)
     evaluation: Evaluation = field(default_factory=Evaluation)
+    stop: Stop = field(default_factory=Stop)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     engine: Engine = field(default_factory=Engine)

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
@@ -17,6 +17,7 @@ from fedmuon_app.federation.replies import Failure, Replies, fault, outliers
 from fedmuon_app.federation.runlog import Evaluation, RunLog
 from fedmuon_app.federation.sampling import cohort
 from fedmuon_app.federation.states import unnamed_states
+from fedmuon_app.federation.stopping import Stopping
 from fedmuon_app.federation.turns import Cohort, Turn
 
 log = logging.getLogger("fedmuon")
@@ -41,7 +42,7 @@ class NoGoodReplyError(RunError):
 class Plan:
     """The numbers of the loop: S, R, the outer step, how C starts, when X is tested, which updates are too large.
 
-    ``aggregate`` and ``byzantine`` are :class:`Aggregation`'s rule and f.
+    ``aggregate`` and ``byzantine`` are :class:`Aggregation`'s rule and f; ``stop`` may end it before round R.
     """
 
     seed: int
@@ -54,6 +55,7 @@ class Plan:
     norm_bound: float | None = None
     aggregate: str = "mean"
     byzantine: int = 0
+    stop: Stopping = field(default_factory=Stopping)
 
 
 def with_data(sizes: dict[int, int], S: int) -> list[int]:
@@ -108,11 +110,11 @@ def run_rounds(
         RunError: a checkpoint cannot be written.
     """
     standing = runlog.begin(server, -1 if plan.gradient_start else 0, plan.rounds, clients)
-    aggregation, kept = aggregation_of(plan, standing, runlog), standing.round
+    aggregation, kept, stopped = aggregation_of(plan, standing, runlog), standing.round, False
     try:
         if standing.round < 0:
             standing = _gradient_start(aggregation, standing, train_clients, runlog)
-        while standing.round < plan.rounds:
+        while standing.round < plan.rounds and not stopped:
             r, server = standing.round + 1, standing.server
             there = standing.clients if present is None else present()
             sampled, turn = cohort(plan.seed, r, there, min(plan.clients_per_round, len(there))), Turn(standing.life, r)
@@ -130,7 +132,8 @@ def run_rounds(
                 evaluation = replace(evaluation, diagnostics=diagnose(before, after, good))
             runlog.round(r, sampled, evaluation)
             standing = after
-            if runlog.due(standing, last=r == plan.rounds):
+            stopped = evaluation is not None and runlog.stops(plan.stop)
+            if runlog.due(standing, last=stopped or r == plan.rounds):
                 standing, kept = runlog.checkpoint(standing), r
         if not standing.has_trained:
             raise NoGoodReplyError(f"no good reply in any round of {standing.round}: {'; '.join(standing.said)}")

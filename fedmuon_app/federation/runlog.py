@@ -2,15 +2,14 @@
 
 import json
 import logging
-import math
 import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from safetensors.torch import save
 
@@ -31,7 +30,9 @@ from fedmuon_app.federation.folder import (
     MODEL,
     RESULT,
 )
+from fedmuon_app.federation.jsonl import cut, print_line, until
 from fedmuon_app.federation.lock import take
+from fedmuon_app.federation.stopping import Stopping
 from fedmuon_app.federation.versions import versions
 
 log = logging.getLogger("fedmuon")
@@ -98,6 +99,7 @@ class RunLog:
         self._bytes_up = self._bytes_down = 0
         self._dropped: dict[int, dict[str, int]] = {}
         self._rounds = 0
+        self._stopped: str | None = None  # why before the last round
         self._said: set[str] = set()
         self._lines: list[dict[str, Any]] = []  # of metrics.jsonl
         self._settled: dict[int, dict[str, Any]] = {}  # the counts after the last two rounds
@@ -139,14 +141,14 @@ class RunLog:
             log.info("goes on after round %d", standing.round)
         self._started = time.monotonic() - self._earlier
         self._rounds = max(standing.round, 0)
-        self._lines, metrics_end = _until(self.folder / METRICS, self._rounds)
-        drawn, cohorts_end = _until(self.folder / COHORTS, self._rounds)
+        self._lines, metrics_end = until(self.folder / METRICS, self._rounds)
+        drawn, cohorts_end = until(self.folder / COHORTS, self._rounds)
         if len(drawn) != self._rounds:
             raise InputError(f"resume = {self.folder}: {COHORTS} there has {len(drawn)} rounds of {self._rounds}")
         (self.folder / RESULT).unlink(missing_ok=True)  # the run is not complete any more
         with _writing(self.folder):
-            self._metrics = _cut(self.folder / METRICS, metrics_end)
-            self._cohorts = _cut(self.folder / COHORTS, cohorts_end)
+            self._metrics = cut(self.folder / METRICS, metrics_end)
+            self._cohorts = cut(self.folder / COHORTS, cohorts_end)
         self.settle(standing.round)
         return self.checkpoint(standing) if self._keeping.every else standing
 
@@ -212,15 +214,22 @@ class RunLog:
         self.settle(r)
         line = None
         with _writing(self.folder / COHORTS):
-            _print(self._cohorts, {"round": r, "clients": list(sampled)})
+            print_line(self._cohorts, {"round": r, "clients": list(sampled)})
         if evaluation is not None:
             line = asdict(evaluation)
             more = line.pop("diagnostics")
             line |= {"seconds": self.seconds(), "bytes_up": self._bytes_up, "bytes_down": self._bytes_down} | more
             self._lines.append(line)
             with _writing(self.folder / METRICS):
-                _print(self._metrics, line)
+                print_line(self._metrics, line)
         self._watch(r, line)
+
+    def stops(self, rules: Stopping) -> bool:
+        """Whether the run is to end with the round that was evaluated last."""
+        self._stopped = rules.reason(self._lines)
+        if self._stopped:
+            log.warning("ends after round %d: %s", self._rounds, self._stopped)
+        return self._stopped is not None
 
     def finish(self, model: NamedTensors, about_model: Mapping[str, Any] | None = None) -> None:
         """Write the model and, last, result.json: where that stands, the run is complete.
@@ -235,6 +244,7 @@ class RunLog:
         accuracies = [line["test_accuracy"] for line in self._lines]
         result = self._header | {
             "rounds": self._rounds,
+            "stopped": self._stopped,
             "final_accuracy": accuracies[-1],
             "best_accuracy": max(accuracies),
             "seconds": self.seconds(),
@@ -258,33 +268,6 @@ class RunLog:
         self._cohorts.close()
         (self.folder / LOCK).unlink(missing_ok=True)
         self._lock.close()
-
-
-def _until(file: Path, rounds: int) -> tuple[list[dict[str, Any]], int]:
-    """The lines of JSON in ``file`` up to that round, and the byte after them; a last line that is cut off is none."""
-    lines: list[dict[str, Any]] = []
-    end = 0
-    with suppress(FileNotFoundError), file.open("rb") as stream:
-        for raw in stream:
-            if not raw.endswith(b"\n") or (line := json.loads(raw))["round"] > rounds:
-                break
-            lines.append(line)
-            end += len(raw)
-    return lines, end
-
-
-def _cut(file: Path, end: int) -> IO[str]:
-    """Open ``file`` to append to, without what stands after byte ``end``: a new file then, for those who follow it."""
-    if file.exists() and file.stat().st_size > end:
-        with file.open("rb") as stream:
-            write_whole(file, stream.read(end), 0o666)
-    return file.open("a", encoding="utf-8")
-
-
-def _print(stream: IO[str], line: Mapping[str, Any]) -> None:
-    """A line of JSON, which has no NaN and no infinity: null stands for them."""
-    known = {k: None if isinstance(x, float) and not math.isfinite(x) else x for k, x in line.items()}
-    print(json.dumps(known, allow_nan=False), file=stream, flush=True)
 
 
 @contextmanager

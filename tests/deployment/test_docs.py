@@ -124,7 +124,7 @@ def test_sites_with_pictures_of_their_own(four: dict[str, Machine]) -> None:
             wait_for(lambda: online(server) == 3, 120)
             said = run(server, text)
             broken.unlink()
-            said += run(server, text.replace("rounds=5", "rounds=8 resume=auto"))
+            said += run(server, text.replace("rounds=3", "rounds=5 resume=auto"))
     assert "1 of its class folders are not among dataset.classes" in said
     assert "cannot take part: its data or its machine does not fit the run: its own log says what" in said
     assert "horse" not in said
