@@ -25,6 +25,7 @@ from fedmuon_app.federation.checkpoint import config_of
 from fedmuon_app.federation.clients import Clients
 from fedmuon_app.federation.diagnostics import Diagnostics
 from fedmuon_app.federation.folder import CHECKPOINT, finished
+from fedmuon_app.federation.judging import hold_out
 from fedmuon_app.federation.loop import Plan
 from fedmuon_app.federation.runlog import Keeping
 from fedmuon_app.federation.states import ClientStates
@@ -108,7 +109,9 @@ def build(c: Config, own: Path | None = None, threads: int | None = None) -> Job
         parts = [np.arange(len(data.train))] * n  # none at the server
     else:
         parts = partition(data.train.labels.numpy(), n, Deal(**asdict(c.partition)), c.seed, PARTITIONS)
-    clients = Clients(method, build_hyper(c), problem, data.train.to(device), parts, c.local.steps, c.local.batch_size)
+    parts, held = hold_out(parts, c.dataset.client_validation, c.seed)
+    sizes = c.local.steps, c.local.batch_size
+    clients = Clients(method, build_hyper(c), problem, data.train.to(device), parts, *sizes, held)
     a = c.algorithm
     plan = Plan(
         c.seed,
@@ -122,6 +125,7 @@ def build(c: Config, own: Path | None = None, threads: int | None = None) -> Job
         c.federation.aggregate,
         c.federation.byzantine,
         Stopping(**asdict(c.stop)),
+        c.evaluation.clients,
     )
     return Job(clients, initial_server(method, problem.X0(), a.outer_momentum), plan, data)
 

@@ -107,11 +107,23 @@ def _federation(f: Federation) -> list[Rule]:
 
 
 def _rounds(c: Config) -> list[Rule]:
-    every, examples = c.checkpoint.every, c.evaluation.diagnostics
+    every, examples, asked = c.checkpoint.every, c.evaluation.diagnostics, c.evaluation.clients
     return [
         ("local.steps", c.local.steps, c.local.steps >= 1, UNIT),
         ("local.batch_size", c.local.batch_size, c.local.batch_size >= 1, UNIT),
         ("evaluation.every", c.evaluation.every, c.evaluation.every >= 1, UNIT),
+        (
+            "evaluation.clients",
+            asked,
+            asked in ("none", "all") or (asked.isdecimal() and int(asked) >= 1),
+            "must be none, all, or a number of clients",
+        ),
+        (
+            "evaluation.clients",
+            asked,
+            asked == "none" or c.dataset.client_validation > 0,
+            "needs examples at the clients: set dataset.client_validation, e.g. 0.1",
+        ),
         ("evaluation.diagnostics", examples, examples is None or examples >= 1, UNIT + ", or null"),
         _one_of("tracker", c.tracker, ("none", "tensorboard")),
         ("checkpoint.every", every, every is None or every >= 1, UNIT + ", or null"),
@@ -161,6 +173,12 @@ def _data(c: Config) -> list[Rule]:
     return [
         _one_of("dataset", c.dataset.name, names("dataset")),
         ("dataset.validation", c.dataset.validation, 0 <= c.dataset.validation < 1, "must lie in [0, 1)"),
+        (
+            "dataset.client_validation",
+            c.dataset.client_validation,
+            0 <= c.dataset.client_validation < 1,
+            "must lie in [0, 1)",
+        ),
         _one_of("dataset.augment", c.dataset.augment, AUGMENTATIONS),
         ("dataset.size", c.dataset.size, c.dataset.size >= 1, UNIT),
         ("dataset.channels", c.dataset.channels, c.dataset.channels in (1, 3), "must be 1 or 3"),

@@ -51,6 +51,7 @@ class Dataset:
     name: str = MISSING
     path: str | None = MISSING
     validation: float = MISSING
+    client_validation: float = MISSING
     augment: str = MISSING
     classes: list[str] | None = MISSING
     size: int = MISSING
@@ -96,6 +97,7 @@ class Evaluation:
     """How often X is tested, and what else is measured then."""
 
     every: int = MISSING
+    clients: str = MISSING
     diagnostics: int | None = MISSING
 
 

@@ -17,7 +17,8 @@ from fedmuon_app.errors import InputError
 # the method and its numbers, the model, K, B, the seed, and what the client's data must look like
 SHARED = (
     "rounds", "seed", "compute", "algorithm", "model", "partition", "local",
-    "dataset.name", "dataset.validation", "dataset.augment", "dataset.classes", "dataset.size", "dataset.channels",
+    "dataset.name", "dataset.validation", "dataset.client_validation",
+    "dataset.augment", "dataset.classes", "dataset.size", "dataset.channels",
     "federation.num_clients", "federation.clients_per_round",
 )  # fmt: skip
 MOST = 2**16  # characters

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from joblib import cpu_count
@@ -14,6 +15,7 @@ from fedmuon_app.engines.progress import Progress
 from fedmuon_app.engines.workers import Workers
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.checkpoint import rounds_in, states_beside
+from fedmuon_app.federation.judging import Judge, Judged, NothingHeldError
 from fedmuon_app.federation.loop import TrainClients, run_rounds, with_data
 from fedmuon_app.federation.replies import Failure, Replies
 from fedmuon_app.federation.runlog import RunLog
@@ -49,7 +51,8 @@ def run(c: Config, folder: Path) -> None:
             evaluate = job.evaluate
         stack.enter_context(progress)
         diagnose = job.diagnostics(c.evaluation.diagnostics, states)
-        server = run_rounds(job.plan, ids, job.server, train, evaluate, runlog, diagnose=diagnose)
+        judge = one_judge_by_one(job)
+        server = run_rounds(job.plan, ids, job.server, train, evaluate, runlog, diagnose=diagnose, judge=judge)
         runlog.finish(job.model(server.X), job.about_model(c))
 
 
@@ -87,6 +90,21 @@ def one_by_one(job: Job, states: ClientStates) -> TrainClients:
         return replies
 
     return train_clients
+
+
+def one_judge_by_one(job: Job) -> Judge:
+    """The clients that judge X, one after the other in this process."""
+
+    def judge(turn: Turn, clients: Sequence[int], X: Tensor) -> Mapping[int, Judged | Failure]:
+        found: dict[int, Judged | Failure] = {}
+        for i in clients:
+            try:
+                found[i] = job.clients.judge(i, X)
+            except NothingHeldError as error:
+                found[i] = Failure(str(error))
+        return found
+
+    return judge
 
 
 def stacked(job: Job, states: ClientStates, gibibytes: float | None) -> TrainClients:

@@ -9,6 +9,7 @@ from fedmuon_app.algorithms.client import ClientState, Update, initial_gradient,
 from fedmuon_app.algorithms.methods import Method
 from fedmuon_app.algorithms.steps import Hyper
 from fedmuon_app.data.examples import Batch, Examples, Indices
+from fedmuon_app.federation.judging import Judged, NothingHeldError
 from fedmuon_app.federation.states import ClientStates, StateError
 from fedmuon_app.federation.turns import NEVER, Counted, Turn
 from fedmuon_app.problem import Problem
@@ -26,6 +27,7 @@ class Clients:
         parts: for each client id, which of these are its own.
         K: local steps a round.
         batch_size: B.
+        held: for each client id, examples of its own that X is judged on; none of them is in ``parts``.
     """
 
     method: Method
@@ -35,6 +37,18 @@ class Clients:
     parts: Sequence[Indices]
     K: int
     batch_size: int
+    held: Sequence[Indices] = ()
+
+    def judge(self, client: int, X: Tensor) -> Judged:
+        """What ``client`` says of X.
+
+        Raises:
+            NothingHeldError: it has no example for that.
+        """
+        held = self.held[client]
+        if not len(held):
+            raise NothingHeldError
+        return Judged(*self.problem.evaluate(X, self.examples.subset(held)), len(held))
 
     def answer(self, turn: Turn, client: int, counted: Counted, X: Tensor, C: Tensor, states: ClientStates) -> Update:
         """What ``client`` sends when it is called; what it keeps goes to ``states``. Round 0 asks for C_i^(0).

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -13,6 +13,7 @@ from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation.aggregation import COORDINATES, Aggregation, bent, controls_like
 from fedmuon_app.federation.checkpoint import Standing, states_beside
 from fedmuon_app.federation.folder import CONTROLS
+from fedmuon_app.federation.judging import Judge, Judged, judges, spread
 from fedmuon_app.federation.replies import Failure, Replies, fault, outliers
 from fedmuon_app.federation.runlog import Evaluation, RunLog
 from fedmuon_app.federation.sampling import cohort
@@ -42,7 +43,8 @@ class NoGoodReplyError(RunError):
 class Plan:
     """The numbers of the loop: S, R, the outer step, how C starts, when X is tested, which updates are too large.
 
-    ``aggregate`` and ``byzantine`` are :class:`Aggregation`'s rule and f; ``stop`` may end it before round R.
+    ``aggregate`` and ``byzantine`` are :class:`Aggregation`'s rule and f; ``stop`` may end it before round R;
+    ``judges`` says which clients judge X.
     """
 
     seed: int
@@ -56,6 +58,7 @@ class Plan:
     aggregate: str = "mean"
     byzantine: int = 0
     stop: Stopping = field(default_factory=Stopping)
+    judges: str = "none"
 
 
 def with_data(sizes: dict[int, int], S: int) -> list[int]:
@@ -86,6 +89,7 @@ def run_rounds(
     runlog: RunLog,
     present: Callable[[], Sequence[int]] | None = None,
     diagnose: Diagnose | None = None,
+    judge: Judge | None = None,
 ) -> Server:
     """Train until round plan.rounds is over, from the start or from the checkpoint that the log goes on from.
 
@@ -100,6 +104,7 @@ def run_rounds(
         runlog: takes every evaluation.
         present: asked before each round: those of the clients that can be called; None: all.
         diagnose: asked after each evaluation; None: nothing more is logged.
+        judge: asks the clients that are to judge X, after each evaluation.
 
     Returns:
         The server after the last round.
@@ -128,8 +133,9 @@ def run_rounds(
             if after.silent >= PATIENCE:
                 raise NoGoodReplyError(f"no good reply in {after.silent} rounds in a row: {'; '.join(after.said)}")
             evaluation = _evaluation(plan, r, server.X, good, evaluate)
-            if evaluation and diagnose:
-                evaluation = replace(evaluation, diagnostics=diagnose(before, after, good))
+            if evaluation:
+                more = diagnose(before, after, good) if diagnose else {}
+                evaluation = evaluation.with_({**more, **_judged(plan, turn, there, server.X, judge, runlog)})
             runlog.round(r, sampled, evaluation)
             standing = after
             stopped = evaluation is not None and runlog.stops(plan.stop)
@@ -173,6 +179,23 @@ def _watch(r: int, C: Tensor, good: Mapping[int, Update], bound: float | None, r
     sentence = bent(C, good, bound)
     if sentence and runlog.is_news("‖C‖"):
         log.warning("round %d: %s", r, sentence)
+
+
+def _judged(
+    plan: Plan, turn: Turn, there: Sequence[int], X: Tensor, judge: Judge | None, runlog: RunLog
+) -> Mapping[str, float | None]:
+    """What clients say of X, for the log; an answer that is lost or cannot be used is left out, and counted."""
+    asked = judges(plan.seed, turn.round, there, plan.judges)
+    if judge is None or not asked:
+        return {}
+    found: dict[int, Judged] = {}
+    for client, said in sorted(judge(turn, asked, X).items()):
+        if isinstance(said, Judged):
+            found[client] = said
+        else:
+            runlog.drop(client, f"no evaluation: {said.reason}")
+    runlog.judged(turn.round, found, len(asked), X)
+    return spread(found)
 
 
 def _evaluation(plan: Plan, r: int, X: Tensor, good: Mapping[int, Update], evaluate: Evaluate) -> Evaluation | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save
+from torch import Tensor
 
 from fedmuon_app.algorithms.layout import NamedTensors
 from fedmuon_app.algorithms.server import Server
@@ -25,12 +26,14 @@ from fedmuon_app.federation.folder import (
     CLIENTS,
     COHORTS,
     CONTROLS,
+    JUDGED,
     LOCK,
     METRICS,
     MODEL,
     RESULT,
 )
 from fedmuon_app.federation.jsonl import cut, print_line, until
+from fedmuon_app.federation.judging import Judged
 from fedmuon_app.federation.lock import take
 from fedmuon_app.federation.stopping import Stopping
 from fedmuon_app.federation.versions import versions
@@ -53,6 +56,10 @@ class Evaluation:
     test_loss: float
     train_loss: float | None
     diagnostics: Mapping[str, float | None] = field(default_factory=dict)
+
+    def with_(self, more: Mapping[str, float | None]) -> "Evaluation":
+        """With further numbers."""
+        return replace(self, diagnostics={**self.diagnostics, **more})
 
 
 Watch = Callable[[int, Mapping[str, Any] | None], None]
@@ -223,6 +230,18 @@ class RunLog:
             with _writing(self.folder / METRICS):
                 print_line(self._metrics, line)
         self._watch(r, line)
+
+    def judged(self, r: int, found: Mapping[int, Judged], asked: int, X: Tensor) -> None:
+        """Note what clients say of X after round ``r``, and what the asking cost.
+
+        Raises:
+            RunError: it cannot be written.
+        """
+        self._bytes_down += asked * X.numel() * X.element_size()
+        file = self.folder / JUDGED
+        said = {str(i): [one.accuracy, one.loss, one.examples] for i, one in found.items()}
+        with _writing(file), cut(file, until(file, r - 1)[1]) as stream:
+            print_line(stream, {"round": r, "clients": said})
 
     def stops(self, rules: Stopping) -> bool:
         """Whether the run is to end with the round that was evaluated last."""

@@ -44,3 +44,25 @@ class MuonClient(NumPyClient):
         update = self._clients.answer(turn, client, counted, X, C, self._states)
         sent = [x.cpu().numpy() for x in (update.X, update.dC)]
         return sent, len(self._clients.parts[client]), {"train-loss": update.loss}
+
+    def evaluate(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[float, int, dict[str, Scalar]]:
+        """The client's judgement of X.
+
+        Args:
+            parameters: X, float[d].
+            config: whom to play.
+
+        Returns:
+            The mean loss, the number of its held-out examples, and the accuracy on them.
+
+        Raises:
+            NothingHeldError: it has none.
+            SiteError: X does not fit the model.
+        """
+        problem = self._clients.problem
+        X = torch.from_numpy(parameters[0]).to(problem.device)
+        if X.shape != (len(problem.layout),):
+            raise SiteError(f"the server's X has {len(X)} numbers, and this client's model needs {len(problem.layout)}")
+        client, _, _ = read_call(config)
+        judged = self._clients.judge(client, X)
+        return judged.loss, judged.examples, {"accuracy": judged.accuracy}

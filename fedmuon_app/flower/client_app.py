@@ -8,14 +8,16 @@ from typing import cast
 import torch
 from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
+from flwr.common import Scalar
 from flwr.common.constant import ErrorCode
 
 from fedmuon_app.algorithms.client import NonFiniteError
 from fedmuon_app.errors import InputError, SiteError
+from fedmuon_app.federation.judging import Judged, NothingHeldError
 from fedmuon_app.federation.states import StateError
 from fedmuon_app.flower.client import MuonClient
-from fedmuon_app.flower.records import CALL, answer, clients_record, from_record
-from fedmuon_app.flower.runs import Part, part_of, question_of
+from fedmuon_app.flower.records import CALL, answer, clients_record, from_record, verdict
+from fedmuon_app.flower.runs import part_of, question_of
 
 log = logging.getLogger("fedmuon")
 
@@ -31,7 +33,7 @@ def outward(handler: Handler) -> Handler:
     def safe(message: Message, context: Context) -> Message:
         try:
             return handler(message, context)
-        except (SiteError, NonFiniteError, StateError) as error:
+        except (SiteError, NonFiniteError, StateError, NothingHeldError) as error:
             log.error("%s", error)
             reason = str(error)
         except InputError as error:
@@ -58,12 +60,30 @@ def query(message: Message, context: Context) -> Message:
 @outward
 def train(message: Message, context: Context) -> Message:
     """One round of the client that the message names."""
+    client, call = _called(message, context)
+    X, C = (from_record(message.content.array_records[name]) for name in ("X", "C"))
+    (X_i, dC), count, metrics = client.fit([X.numpy(), C.numpy()], call)
+    return answer(message, torch.from_numpy(X_i), torch.from_numpy(dC), count, float(metrics["train-loss"]))
+
+
+@app.evaluate()
+@outward
+def evaluate(message: Message, context: Context) -> Message:
+    """What the client that the message names says of X."""
+    client, call = _called(message, context)
+    loss, count, metrics = client.evaluate([from_record(message.content.array_records["X"]).numpy()], call)
+    return verdict(message, Judged(float(metrics["accuracy"]), loss, count))
+
+
+def _called(message: Message, context: Context) -> tuple[MuonClient, dict[str, Scalar]]:
+    """The client that a call is for, and the call's numbers.
+
+    Raises:
+        SiteError: this node does not play it.
+    """
     asked = message.content.config_records["call"]
+    part = part_of(str(asked["experiment"]), str(asked["hash"]), context)
     call = {key: int(cast(int, asked[key])) for key in CALL}
-    part: Part = part_of(str(asked["experiment"]), str(asked["hash"]), context)
     if not part.plays(call["client"]):
         raise SiteError(f"this node does not play client {call['client']}")
-    client = MuonClient(part.job.clients, part.states)
-    X, C = (from_record(message.content.array_records[name]) for name in ("X", "C"))
-    (X_i, dC), examples, metrics = client.fit([X.numpy(), C.numpy()], {**call})
-    return answer(message, torch.from_numpy(X_i), torch.from_numpy(dC), examples, float(metrics["train-loss"]))
+    return MuonClient(part.job.clients, part.states), {**call}

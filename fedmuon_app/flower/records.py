@@ -4,10 +4,12 @@ A call to a client is {X, C, call}; its reply {X, dC, metrics: {num-examples, tr
 are ArrayRecords of one array each, float[d], laid out as :class:`fedmuon_app.algorithms.layout.Layout` says.
 ``call`` names the client, its turn, the two turns that are counted (:mod:`fedmuon_app.federation.turns`), the
 experiment and the hash of its configuration; ``answers`` repeats whom and when it was for. A new node is asked, by a
-query {about: {experiment, config}}, which clients it plays: {clients: {ids, sizes, notes}}.
+query {about: {experiment, config}}, which clients it plays: {clients: {ids, sizes, notes}}. A call to judge X has no C
+and the same ``call``; its reply is {metrics: {num-examples, accuracy, loss}, answers}.
 """
 
 import io
+import math
 import pickle
 import warnings
 from collections.abc import Mapping, Sequence
@@ -22,6 +24,7 @@ from numpy.lib import format as npy
 from torch import Tensor
 
 from fedmuon_app.algorithms.client import Update
+from fedmuon_app.federation.judging import Judged
 from fedmuon_app.federation.turns import Counted, Turn
 
 FLAT = "flat"  # the array's name in its record
@@ -129,19 +132,56 @@ def read_answer(reply: Message, asked: Message, device: torch.device) -> Update:
     Raises:
         ValueError: a record is missing or unreadable, or it answers another call.
     """
-    call = asked.content.config_records["call"]
     try:
-        answers = dict(reply.content.config_records["answers"])
         X, dC = (from_record(reply.content.array_records[name]).to(device) for name in ("X", "dC"))
         loss = float(cast(float, reply.content.metric_records["metrics"]["train-loss"]))
     except Exception as error:  # whatever somebody's bytes can bring about
         raise ValueError(f"its reply cannot be read ({type(error).__name__}: {error})") from error
+    _refuse_another(reply, asked)
+    return Update(X, dC, loss)
+
+
+def verdict(message: Message, judged: Judged) -> Message:
+    """The reply to a call that asks for a client's judgement of X."""
+    asked = message.content.config_records["call"]
+    metrics = MetricRecord({"num-examples": judged.examples, "accuracy": judged.accuracy, "loss": judged.loss})
+    answers = ConfigRecord({key: asked[key] for key in ANSWERS})
+    return Message(RecordDict({"metrics": metrics, "answers": answers}), reply_to=message)
+
+
+def read_verdict(reply: Message, asked: Message) -> Judged:
+    """What a client says of X.
+
+    Raises:
+        ValueError: a record is missing or unreadable, it answers another call, or its numbers cannot be.
+    """
+    try:
+        said = reply.content.metric_records["metrics"]
+        accuracy, loss, examples = (float(cast(float, said[key])) for key in ("accuracy", "loss", "num-examples"))
+    except Exception as error:  # as above
+        raise ValueError(f"its reply cannot be read ({type(error).__name__}: {error})") from error
+    _refuse_another(reply, asked)
+    if not (0 <= accuracy <= 1 and math.isfinite(loss) and 1 <= examples < 2**31):
+        raise ValueError(f"it says accuracy {accuracy:g}, loss {loss:g}, {examples:g} examples")
+    return Judged(accuracy, loss, int(examples))
+
+
+def _refuse_another(reply: Message, asked: Message) -> None:
+    """Refuse a reply to another call.
+
+    Raises:
+        ValueError: it is one.
+    """
+    call = asked.content.config_records["call"]
+    try:
+        answers = dict(reply.content.config_records["answers"])
+    except KeyError as error:
+        raise ValueError(f"its reply cannot be read (KeyError: {error})") from error
     if answers != {key: call[key] for key in ANSWERS}:
         said = ", ".join(f"{key} {plain(repr(answers.get(key)))}" for key in ANSWERS)
         raise ValueError(f"it answers another call ({said})")
     if reply.metadata.src_node_id != asked.metadata.dst_node_id:
         raise ValueError(f"it comes from node {reply.metadata.src_node_id}")
-    return Update(X, dC, loss)
 
 
 def clients_record(sizes: Mapping[int, int], notes: Sequence[str] = ()) -> RecordDict:

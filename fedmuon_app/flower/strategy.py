@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
@@ -15,21 +16,23 @@ from fedmuon_app.build import OWN, Job
 from fedmuon_app.config import Config, shared
 from fedmuon_app.errors import RunError
 from fedmuon_app.federation.checkpoint import Standing
+from fedmuon_app.federation.judging import Judged
 from fedmuon_app.federation.loop import aggregation_of, run_rounds, usable, with_data
 from fedmuon_app.federation.replies import Failure, Replies, fault
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.federation.sampling import cohort
-from fedmuon_app.federation.turns import Cohort, Turn
+from fedmuon_app.federation.turns import Cohort, Counted, Turn
 from fedmuon_app.flower.exchange import Exchange, own_words
 from fedmuon_app.flower.keys import Owners, named_nodes
 from fedmuon_app.flower.nodes import Nodes
-from fedmuon_app.flower.records import call, from_record, plain, read_answer, to_record
+from fedmuon_app.flower.records import call, from_record, plain, read_answer, read_verdict, to_record
 from fedmuon_app.flower.runs import simulated_states
 from fedmuon_app.flower.site import NOT_ASKED, digest
 
 log = logging.getLogger("fedmuon")
 
 LOOK_FOR_NODES = 0.1  # seconds between looks for them
+Said = TypeVar("Said")
 TELL = 10.0  # seconds of waiting for them after which that is said
 
 
@@ -101,10 +104,16 @@ class FedMuonStrategy(Strategy):
             exchange.ask(calls, timeout, enough, self._rules.grace, is_good)
             return {client: read.get(client) or self._read(client, None) for client in cohort}
 
+        def judge(turn: Turn, clients: Sequence[int], X: Tensor) -> Mapping[int, Judged | Failure]:
+            cohort, nothing = dict.fromkeys(clients, Counted()), to_record(X[:0])
+            calls = self._calls(turn, cohort, to_record(X), nothing, nodes.by_client(), MessageType.EVALUATE)
+            replies = exchange.ask(calls, timeout, enough and min(enough, len(calls)), self._rules.grace)
+            return {client: self._heard(client, replies.get(client), read_verdict) for client in clients}
+
         plan = replace(self.job.plan, rounds=num_rounds)
         server = replace(self.server, X=from_record(initial_arrays).to(self.server.X.device))
         self.server = run_rounds(
-            plan, self._clients, server, train_clients, self.job.evaluate, self._runlog, present, self._diagnose
+            plan, self._clients, server, train_clients, self.job.evaluate, self._runlog, present, self._diagnose, judge
         )
         return Result(arrays=to_record(self.server.X))
 
@@ -159,19 +168,34 @@ class FedMuonStrategy(Strategy):
             time.sleep(LOOK_FOR_NODES)
 
     def _calls(
-        self, turn: Turn, cohort: Cohort, X: ArrayRecord, C: ArrayRecord, nodes: Mapping[int, int]
+        self,
+        turn: Turn,
+        cohort: Cohort,
+        X: ArrayRecord,
+        C: ArrayRecord,
+        nodes: Mapping[int, int],
+        kind: str = MessageType.TRAIN,
     ) -> dict[int, Message]:
         """A message to each client; all share the same X and C."""
         about = {"experiment": self._runlog.experiment, "hash": digest(self._config)}
         self._asked = {
-            i: Message(call(X, C, i, turn, counted, about), dst_node_id=nodes[i], message_type=MessageType.TRAIN)
+            i: Message(call(X, C, i, turn, counted, about), dst_node_id=nodes[i], message_type=kind)
             for i, counted in cohort.items()
             if i in nodes  # the gradient start asks everyone, and some may have left
         }
         return self._asked
 
     def _read(self, client: int, reply: Message | None) -> Update | Failure:
+        """A client's update, or why there is none that can be used."""
+        return self._heard(client, reply, lambda heard, asked: read_answer(heard, asked, self.server.X.device))
+
+    def _heard(self, client: int, reply: Message | None, read: Callable[[Message, Message], Said]) -> Said | Failure:
         """What a client has answered, or why that cannot be used.
+
+        Args:
+            client: its id.
+            reply: None: none came.
+            read: reads a (reply, call).
 
         Raises:
             DeadActorError: an actor of Ray has died.
@@ -184,7 +208,7 @@ class FedMuonStrategy(Strategy):
                 self._nodes.forget(self._asked[client].metadata.dst_node_id)
             return Failure(words)
         try:
-            return read_answer(reply, self._asked[client], self.server.X.device)
+            return read(reply, self._asked[client])
         except ValueError as error:
             return Failure(plain(error))
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fedmuon_app.algorithms.methods import METHODS
 from fedmuon_app.federation.diagnostics import MEASURES
+from fedmuon_app.federation.judging import SPREAD
 from fedmuon_app.report.runs import Experiment, Run
 
 # Okabe and Ito's colours, told apart by most colour-blind readers; the yellow darker, to be seen on white
@@ -58,7 +59,9 @@ TRAINING = (Kind("train_loss", "round", "train loss", _round, "train_loss", log=
 DIAGNOSTICS = tuple(Kind(key, "round", sign, _round, key, log=True) for key, sign in MEASURES.items())
 
 
-KINDS = (*ACCURACY, *TRAINING, *DIAGNOSTICS)
+CLIENTS = tuple(Kind(key, "round", said, _round, key) for key, said in SPREAD.items())
+
+KINDS = (*ACCURACY, *TRAINING, *CLIENTS, *DIAGNOSTICS)
 
 
 def drawable(experiments: Sequence[Experiment]) -> dict[Kind, list[Experiment]]:

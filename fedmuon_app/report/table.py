@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import fmean, stdev
@@ -11,6 +11,7 @@ from typing import Any
 from fedmuon_app.config import load
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.diagnostics import MEASURES
+from fedmuon_app.federation.judging import SPREAD
 from fedmuon_app.report.runs import LAST, Experiment, Run, in_words, short
 
 LEVELS = (0.80, 0.85, 0.88, 0.90)
@@ -43,7 +44,7 @@ class Table:
 
 def tables(experiments: Sequence[Experiment]) -> list[Table]:
     """All tables that these experiments have anything for."""
-    made = (make(experiments) for make in (accuracy, reached, step_sizes, diagnostics))
+    made = (make(experiments) for make in (accuracy, clients, reached, step_sizes, diagnostics))
     return [table for table in made if table.rows]
 
 
@@ -138,17 +139,31 @@ def step_sizes(experiments: Sequence[Experiment]) -> Table:
 
 def diagnostics(experiments: Sequence[Experiment]) -> Table:
     """What was measured beside the accuracy, at the end."""
-    rows = []
-    for e in experiments:
-        known = {key: [fmean(values) for run in e.runs if (values := run.last(key))] for key in MEASURES}
-        if any(known.values()):
-            cells = [f"{fmean(values):.4g}" if values else "" for values in known.values()]
-            rows.append(Row([e.panel, e.name, e.settings, *cells], e.runs))
     caption = (
         f"Means of the last {LAST} evaluations and over seeds: how far clients go in a round, the gradient of f over "
         "the examples that evaluation.diagnostics asked for, the bias of the LMO, and how far C is from that gradient."
     )
-    return Table("diagnostics", "Diagnostics", caption, ("data", "method", "settings", *MEASURES.values()), rows)
+    return _measured(experiments, "diagnostics", "Diagnostics", caption, MEASURES)
+
+
+def clients(experiments: Sequence[Experiment]) -> Table:
+    """How well the clients are served, at the end."""
+    caption = (
+        f"Means of the last {LAST} evaluations and over seeds, of what the clients asked (evaluation.clients) say of X on "
+        "examples of their own that are not trained on."
+    )
+    return _measured(experiments, "clients", "Client by client", caption, SPREAD)
+
+
+def _measured(experiments: Sequence[Experiment], name: str, title: str, caption: str, keys: Mapping[str, str]) -> Table:
+    """A column for each of these keys of metrics.jsonl."""
+    rows = []
+    for e in experiments:
+        known = {key: [fmean(values) for run in e.runs if (values := run.last(key))] for key in keys}
+        if any(known.values()):
+            cells = [f"{fmean(values):.4g}" if values else "" for values in known.values()]
+            rows.append(Row([e.panel, e.name, e.settings, *cells], e.runs))
+    return Table(name, title, caption, ("data", "method", "settings", *keys.values()), rows)
 
 
 def _papers(method: str, tried: Sequence[Experiment]) -> tuple[str, str]:

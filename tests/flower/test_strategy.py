@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord
 from flwr.serverapp.strategy import Strategy
 from PIL import Image
 from safetensors.torch import load_file
@@ -181,3 +181,55 @@ def test_a_node_with_a_folder_of_its_own_trains_on_that(tmp_path: Path) -> None:
     grid.tamper = lambda call, reply: asked.append(reply.content.metric_records["metrics"]["num-examples"]) or reply
     train(c, grid, tmp_path / "run")
     assert asked == [5, 3] * 3
+
+
+JUDGED = ["dataset.client_validation=0.2", "evaluation.clients=all", "evaluation.every=1", "checkpoint.every=1"]
+
+
+def test_what_clients_say_of_X_is_what_they_say_in_one_process(tmp_path: Path) -> None:
+    c = config(*JUDGED)
+    in_process.run(c, tmp_path / "alone")
+    train(c, grid_of(c), tmp_path / "flower")
+    alone, flower = ((tmp_path / name / "clients.jsonl").read_text() for name in ("alone", "flower"))
+    assert alone == flower
+    line, other = (
+        json.loads((tmp_path / name / "metrics.jsonl").read_text().splitlines()[-1]) for name in ("alone", "flower")
+    )
+    assert {k: v for k, v in line.items() if k != "seconds"} == {k: v for k, v in other.items() if k != "seconds"}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "why"),
+    [
+        ({"num-examples": 5, "accuracy": 1.5, "loss": 0.1}, "it says accuracy 1.5"),
+        ({"num-examples": 5, "accuracy": 0.5, "loss": float("nan")}, "loss nan"),
+        ({"num-examples": 0, "accuracy": 0.5, "loss": 0.1}, "0 examples"),
+        ({"num-examples": 5, "accuracy": 0.5}, "its reply cannot be read (KeyError"),
+        (None, "no reply in time"),
+    ],
+)
+def test_a_verdict_that_cannot_be_is_left_out_and_counted(
+    metrics: dict[str, float] | None, why: str, tmp_path: Path
+) -> None:
+    c = config(*JUDGED)
+    grid = grid_of(c)
+    push = grid.push_messages
+
+    def lie(messages: object) -> list[str]:
+        sent = list(messages)  # type: ignore[call-overload]
+        done = push(sent)
+        for message, id_ in zip(sent, done, strict=True):
+            if message.metadata.message_type == "evaluate" and message.content["call"]["client"] == 2:
+                if metrics is None:
+                    del grid._replies[id_]
+                else:
+                    grid._replies[id_].content["metrics"] = MetricRecord(metrics)  # type: ignore[arg-type]
+        return done
+
+    grid.push_messages = lie  # type: ignore[method-assign,assignment]
+    strategy = train(c, grid, tmp_path / "run")
+    strategy._runlog.finish({})
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert any(why in reason for reason in result["dropped"]["2"])
+    last = json.loads((tmp_path / "run" / "clients.jsonl").read_text().splitlines()[-1])
+    assert set(last["clients"]) == {"0", "1", "3"}

@@ -1,0 +1,85 @@
+"""X judged where the data is: by each client, on examples of its own that are never trained on."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from fedmuon_app.data.examples import Indices
+from fedmuon_app.errors import RunError
+from fedmuon_app.federation.replies import Failure
+from fedmuon_app.federation.turns import Turn
+from fedmuon_app.seeds import rng
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A client's accuracy and mean loss of X, and on how many examples."""
+
+    accuracy: float
+    loss: float
+    examples: int
+
+
+class NothingHeldError(RunError):
+    """A client has too few examples to hold any out."""
+
+    def __init__(self) -> None:
+        super().__init__("too few examples to hold any out (dataset.client_validation)")
+
+
+Judge = Callable[[Turn, Sequence[int], Tensor], Mapping[int, Judged | Failure]]
+"""An engine: (turn, clients, X) ↦ what each of them says of X."""
+
+
+def hold_out(parts: Sequence[Indices], share: float, seed: int) -> tuple[list[Indices], list[Indices]]:
+    """A ``share`` of each client's examples, drawn by the seed, apart; at least one is left to train on.
+
+    Returns:
+        What is trained on, and what is held out, each in the order it had.
+    """
+    kept, held = [], []
+    for client, part in enumerate(parts):
+        cut = min(round(share * len(part)), max(0, len(part) - 1))
+        order = rng(seed, "client validation", client).permutation(len(part)) if cut else np.arange(len(part))
+        kept.append(part[np.sort(order[cut:])])
+        held.append(part[np.sort(order[:cut])])
+    return kept, held
+
+
+def judges(seed: int, round_: int, clients: Sequence[int], how: str) -> list[int]:
+    """Who is asked after ``round_``: ``how`` is none, all, or a number of clients, drawn by the seed."""
+    if how in ("none", "all"):
+        return sorted(clients) if how == "all" else []
+    count = min(int(how), len(clients))
+    return sorted(rng(seed, "judges", round_).choice(sorted(clients), count, replace=False).tolist())
+
+
+SPREAD = {
+    "client_accuracy": "accuracy at the clients",
+    "client_accuracy_worst": "the worst client's accuracy",
+    "client_accuracy_p10": "accuracy of the 10th percentile of clients",
+    "client_accuracy_p90": "accuracy of the 90th percentile of clients",
+    "client_accuracy_std": "standard deviation over clients",
+}
+"""What of it is drawn and tabled: keys in a line of metrics.jsonl, and what they are."""
+
+
+def spread(found: Mapping[int, Judged]) -> dict[str, float]:
+    """How well X does over the clients, for a line of metrics.jsonl; the mean weighs examples alike, then clients."""
+    if not found:
+        return {"clients_judged": 0}
+    rows = np.array([(one.accuracy, one.loss, one.examples) for one in found.values()], dtype=float)
+    accuracy, loss, weight = rows.T
+    low, high = np.percentile(accuracy, [10, 90])
+    return {
+        "clients_judged": len(found),
+        "client_accuracy": float(np.average(accuracy, weights=weight)),
+        "client_loss": float(np.average(loss, weights=weight)),
+        "client_accuracy_mean": float(accuracy.mean()),
+        "client_accuracy_std": float(accuracy.std()),
+        "client_accuracy_worst": float(accuracy.min()),
+        "client_accuracy_p10": float(low),
+        "client_accuracy_p90": float(high),
+    }
