@@ -130,6 +130,11 @@ def train(config: Config, folder: Path) -> float | None:
     """
     if config.engine.threads > 1:  # read when OpenMP is loaded: threads that spin at their barriers hold each other up
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if config.dry_run:
+        from fedmuon_app.dry_run import show
+
+        show(config, folder)
+        return None
     from fedmuon_app.engines import ENGINES  # these import torch
 
     result = finished(folder) if config.resume is not None else None

@@ -15,7 +15,8 @@ from fedmuon_app.errors import InputError
 
 # keys, or groups of them, that do not change what a round computes from X, C and the clients' states
 FREE = (
-    "rounds", "device", "run_dir", "resume", "tracker", "engine", "evaluation", "checkpoint", "stop", "dataset.path",
+    "rounds", "dry_run", "device", "run_dir", "resume", "tracker", "engine", "evaluation", "checkpoint", "stop",
+    "dataset.path",
     "federation.round_timeout", "federation.connect_timeout", "federation.min_replies", "federation.grace",
     "federation.nodes",
 )  # fmt: skip

@@ -148,6 +148,7 @@ class Config:
     run_dir: str | None = MISSING
     tracker: str = MISSING
     resume: str | None = MISSING
+    dry_run: bool = MISSING
     algorithm: Algorithm = field(default_factory=Algorithm)
     dataset: Dataset = field(default_factory=Dataset)
     model: dict[str, Any] = field(default_factory=dict)

@@ -149,7 +149,7 @@ def diagnostics(experiments: Sequence[Experiment]) -> Table:
 def clients(experiments: Sequence[Experiment]) -> Table:
     """How well the clients are served, at the end."""
     caption = (
-        f"Means of the last {LAST} evaluations and over seeds, of what the clients asked (evaluation.clients) say of X on "
+        f"Means of the last {LAST} evaluations and over seeds, of what the clients asked say of X on "
         "examples of their own that are not trained on."
     )
     return _measured(experiments, "clients", "Client by client", caption, SPREAD)

@@ -1,0 +1,87 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedmuon_app.build import build
+from fedmuon_app.config import load
+from fedmuon_app.dry_run import histogram, newton_schulz_flops, show, warnings, wire
+from fedmuon_app.engines import in_process
+from fedmuon_app.errors import InputError
+from fedmuon_app.federation.loop import with_data
+
+WORDS = ["engine.workers=0", "rounds=12", "evaluation.every=4"]
+
+
+def test_it_says_what_the_run_then_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*WORDS, "dataset.client_validation=0.1", "evaluation.clients=3"]
+    show(load(words), tmp_path / "dry")
+    said = json.loads((tmp_path / "dry" / "dry_run.json").read_text())
+    in_process.run(load(words), tmp_path / "run")
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert said["bytes"]["in_all"] == result["bytes_up"] + result["bytes_down"]
+    assert said["parameters"]["d"] == 61706
+    assert set(said["parameters"]["rules"].values()) == {"muon", "descent"}
+    assert sum(map(sum, said["clients"]["labels"].values())) == len(build(load(words)).clients.examples) - sum(
+        map(len, build(load(words)).clients.held)
+    )
+    assert Image.open(tmp_path / "dry" / "labels.png").size[0] > 300
+    assert not (tmp_path / "dry" / "metrics.jsonl").exists()
+    assert "61,706" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_seconds_are_those_of_the_run(tmp_path: Path) -> None:
+    """Within a quarter, in the best of three: other processes of the machine may take their share of either."""
+    words = ["engine.workers=0", "rounds=60", "evaluation.every=20"]
+    ratios = []
+    for i in range(3):
+        show(load(words), tmp_path / f"dry{i}")
+        said = json.loads((tmp_path / f"dry{i}" / "dry_run.json").read_text())["time"]["in_all"]
+        in_process.run(load(words), tmp_path / f"run{i}")
+        ratios.append(said / json.loads((tmp_path / f"run{i}" / "result.json").read_text())["seconds"])
+    print(ratios)
+    assert min(abs(ratio - 1) for ratio in ratios) < 0.25
+
+
+def test_the_operations_of_newton_schulz_are_those_of_its_products() -> None:
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    G = torch.randn(6, 10)
+    with FlopCounterMode(display=False) as counter:
+        for _ in range(3):
+            A = G @ G.mT
+            G = A @ A @ G + G
+    assert newton_schulz_flops(6, 10, 3) == newton_schulz_flops(10, 6, 3) == counter.get_total_flops()
+
+
+def said_of(*words: str) -> list[str]:
+    c = load([*WORDS, *words])
+    job = build(c)
+    return warnings(c, job, with_data(job.sizes(), job.plan.clients_per_round), histogram(job))
+
+
+def test_what_should_be_looked_at() -> None:
+    assert said_of() == []
+    assert any("fewer examples than local.batch_size = 500" in said for said in said_of("local.batch_size=500"))
+    assert any("algorithm.lr = 5 lies outside" in said for said in said_of("algorithm.lr=5"))
+    assert any("schedule = constant" in said for said in said_of("rounds=500"))
+    c = load(WORDS)
+    job = build(c)
+    assert warnings(c, job, [0], np.ones((1, 10), int)) == []
+    assert "no client has any example of class 3" in warnings(c, job, [0], np.ones((1, 10), int) * (np.arange(10) != 3))
+
+
+def test_a_gradient_start_is_in_the_bytes() -> None:
+    plain, start = (load([*WORDS, f"algorithm.start={how}"]) for how in ("zeros", "gradient"))
+    more = wire(start, build(start))["in_all"] - wire(plain, build(plain))["in_all"]
+    assert more == 16 * 2 * wire(plain, build(plain))["a_call"]
+
+
+def test_of_data_that_is_elsewhere_nothing_is_known(tmp_path: Path) -> None:
+    words = ["engine=deployment", "partition=own", "dataset=image_folder", "dataset.classes=[a,b]"]
+    with pytest.raises(InputError, match="dry_run = true: with partition = own the data is at the nodes"):
+        show(load(words), tmp_path)
