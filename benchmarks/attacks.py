@@ -93,7 +93,7 @@ def main() -> None:
         return one(args.folder, beta, rule, name, int(attackers), args.rounds)
     names = ("none", *ATTACKS)
     cells = [(b, r, a, 2 if a != "none" else 0) for b in ("0.1", "10") for r in RULES for a in names]
-    cells += [(b, r, a, 4) for b in ("0.1", "10") for r in ("multi_krum", "median") for a in ("flip_3", "little")]
+    cells += [(b, r, a, 4) for b in ("0.1", "10") for r in RULES[1:] for a in ("flip_3", "little")]
 
     def train(cell: tuple[str, str, str, int]) -> None:
         folder = args.folder / "_".join(map(str, cell))
