@@ -63,6 +63,13 @@ class Job:
             "classes": list(data.classes),
         }
 
+    def more(self, c: Config, X: Tensor) -> dict[str, Any]:
+        """What else result.json holds: the confusion matrix, rows by true class, where it is asked for."""
+        if not c.evaluation.confusion:
+            return {}
+        counts = self.clients.problem.confusion(X, self.data.test, len(self.data.classes))
+        return {"confusion": {"classes": list(self.data.classes), "counts": counts.tolist()}}
+
     def diagnostics(self, examples: int | None, states: ClientStates | None) -> Diagnostics | None:
         """What ``evaluation.diagnostics`` = examples asks for.
 

@@ -21,6 +21,7 @@ from hydra.types import RunMode
 from fedmuon_app.config import COMPOSING, Config, conf_dir, explain, help_text, in_quotes, register
 from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation.folder import CHECKPOINT, FAILED, finished
+from fedmuon_app.federation.summary import summary
 from fedmuon_app.interrupt import INTERRUPT
 from fedmuon_app.sweep import check_batch, plan, progress, stop
 from fedmuon_app.terminal import tolerate
@@ -94,7 +95,7 @@ def run(node: Any) -> float | None:
     INTERRUPT.hold = False
     try:
         accuracy = train(config, folder)
-        print(f"results: {folder}{progress(folder) if many else ''}", flush=True)
+        _tell(folder, many)
         return accuracy
     except KeyboardInterrupt:
         if not many:
@@ -118,6 +119,12 @@ def run(node: Any) -> float | None:
     finally:
         INTERRUPT.hold = many
         _tidy(output)
+
+
+def _tell(folder: Path, many: bool) -> None:
+    """Where the results of a run are; of one alone what it has come to, of a sweep's how far that is."""
+    lines = [f"results: {folder}{progress(folder)}"] if many else [*summary(folder), f"results: {folder}"]
+    print("\n".join(lines), flush=True)
 
 
 def train(config: Config, folder: Path) -> float | None:

@@ -160,6 +160,18 @@ class Problem:
         return mean_score([self.score(X, test, part) for part in parts_of(test, batch_size)], len(test))
 
     @torch.no_grad()
+    def confusion(self, X: Tensor, test: Examples, classes: int) -> Tensor:
+        """How many test examples of each class (down) are taken for each (across): int64[classes, classes]."""
+        self._put(X)
+        self.model.eval()
+        counts = torch.zeros(classes, classes, dtype=torch.int64)
+        for part in parts_of(test):
+            batch = test.part(part).to(self.device)
+            guesses = self.model(self.pixels(batch.images)).argmax(1)
+            counts += torch.bincount(batch.labels * classes + guesses, minlength=classes**2).view(classes, -1).cpu()
+        return counts
+
+    @torch.no_grad()
     def score(self, X: Tensor, test: Examples, part: slice) -> tuple[float, float]:
         """The number of examples in a part of ``test`` that X gets right, and the sum of their losses."""
         self.model.eval()

@@ -98,6 +98,7 @@ class Evaluation:
 
     every: int = MISSING
     clients: str = MISSING
+    confusion: bool = MISSING
     diagnostics: int | None = MISSING
 
 
@@ -119,6 +120,7 @@ class Checkpoint:
     """How often the run is written down, to be resumed."""
 
     every: int | None = MISSING
+    best: bool = MISSING
 
 
 @dataclass

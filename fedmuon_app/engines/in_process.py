@@ -52,8 +52,18 @@ def run(c: Config, folder: Path) -> None:
         stack.enter_context(progress)
         diagnose = job.diagnostics(c.evaluation.diagnostics, states)
         judge = one_judge_by_one(job)
-        server = run_rounds(job.plan, ids, job.server, train, evaluate, runlog, diagnose=diagnose, judge=judge)
-        runlog.finish(job.model(server.X), job.about_model(c))
+        server = run_rounds(
+            job.plan,
+            ids,
+            job.server,
+            train,
+            evaluate,
+            runlog,
+            diagnose=diagnose,
+            judge=judge,
+            model=job.model if c.checkpoint.best else None,
+        )
+        runlog.finish(job.model(server.X), job.about_model(c), job.more(c, server.X))
 
 
 def number_of_workers(c: Config, device: str) -> int:

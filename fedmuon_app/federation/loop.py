@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from fedmuon_app.algorithms.client import Update
+from fedmuon_app.algorithms.layout import NamedTensors
 from fedmuon_app.algorithms.server import Server
 from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation.aggregation import COORDINATES, Aggregation, bent, controls_like
@@ -90,6 +91,7 @@ def run_rounds(
     present: Callable[[], Sequence[int]] | None = None,
     diagnose: Diagnose | None = None,
     judge: Judge | None = None,
+    model: Callable[[Tensor], NamedTensors] | None = None,
 ) -> Server:
     """Train until round plan.rounds is over, from the start or from the checkpoint that the log goes on from.
 
@@ -105,6 +107,7 @@ def run_rounds(
         present: asked before each round: those of the clients that can be called; None: all.
         diagnose: asked after each evaluation; None: nothing more is logged.
         judge: asks the clients that are to judge X, after each evaluation.
+        model: X as it is saved, where the best one is to be kept too.
 
     Returns:
         The server after the last round.
@@ -136,6 +139,7 @@ def run_rounds(
             if evaluation:
                 more = diagnose(before, after, good) if diagnose else {}
                 evaluation = evaluation.with_({**more, **_judged(plan, turn, there, server.X, judge, runlog)})
+                runlog.keep_best(evaluation, model, server.X)
             runlog.round(r, sampled, evaluation)
             standing = after
             stopped = evaluation is not None and runlog.stops(plan.stop)

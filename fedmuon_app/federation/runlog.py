@@ -22,6 +22,7 @@ from fedmuon_app.federation import checkpoint
 from fedmuon_app.federation.checkpoint import Standing
 from fedmuon_app.federation.folder import (
     ABOUT_MODEL,
+    BEST,
     CHECKPOINT,
     CLIENTS,
     COHORTS,
@@ -250,30 +251,47 @@ class RunLog:
             log.warning("ends after round %d: %s", self._rounds, self._stopped)
         return self._stopped is not None
 
-    def finish(self, model: NamedTensors, about_model: Mapping[str, Any] | None = None) -> None:
+    def keep_best(self, now: Evaluation, model: Callable[[Tensor], NamedTensors] | None, X: Tensor) -> None:
+        """Write X's model where it is to be kept, and has a higher test accuracy than all before it.
+
+        Raises:
+            RunError: it cannot be written.
+        """
+        if model is not None and all(now.test_accuracy > line["test_accuracy"] for line in self._lines):
+            with _writing(self.folder / BEST):
+                write_whole(self.folder / BEST, saved(model(X)), 0o666)
+
+    def finish(
+        self, model: NamedTensors, about_model: Mapping[str, Any] | None = None, more: Mapping[str, Any] | None = None
+    ) -> None:
         """Write the model and, last, result.json: where that stands, the run is complete.
 
         Args:
             model: its state.
             about_model: for model.json, what it needs to be used.
+            more: for result.json.
 
         Raises:
             RunError: they cannot be written.
         """
         accuracies = [line["test_accuracy"] for line in self._lines]
-        result = self._header | {
-            "rounds": self._rounds,
-            "stopped": self._stopped,
-            "final_accuracy": accuracies[-1],
-            "best_accuracy": max(accuracies),
-            "seconds": self.seconds(),
-            "bytes_up": self._bytes_up,
-            "bytes_down": self._bytes_down,
-            "dropped": dict(sorted(self._dropped.items())),
-            "versions": self._versions,
-        }
+        result = (
+            self._header
+            | {
+                "rounds": self._rounds,
+                "stopped": self._stopped,
+                "final_accuracy": accuracies[-1],
+                "best_accuracy": max(accuracies),
+                "seconds": self.seconds(),
+                "bytes_up": self._bytes_up,
+                "bytes_down": self._bytes_down,
+                "dropped": dict(sorted(self._dropped.items())),
+                "versions": self._versions,
+            }
+            | dict(more or {})
+        )
         with _writing(self.folder):
-            write_whole(self.folder / MODEL, save({w: x.detach().cpu().contiguous() for w, x in model.items()}), 0o666)
+            write_whole(self.folder / MODEL, saved(model), 0o666)
             self._write(ABOUT_MODEL, about_model or {})
             self._write(RESULT, result)
         self.close()
@@ -287,6 +305,11 @@ class RunLog:
         self._cohorts.close()
         (self.folder / LOCK).unlink(missing_ok=True)
         self._lock.close()
+
+
+def saved(model: NamedTensors) -> bytes:
+    """A model's state as safetensors."""
+    return save({w: x.detach().cpu().contiguous() for w, x in model.items()})
 
 
 @contextmanager

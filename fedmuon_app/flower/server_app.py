@@ -44,7 +44,8 @@ def main(grid: Grid, context: Context) -> None:
         runlog = RunLog(folder, header(config, job), tracked(config.tracker, folder, _say), keeping(config))
         strategy = FedMuonStrategy(job, runlog, config)
         strategy.start(grid, to_record(job.server.X), config.rounds, config.federation.round_timeout)
-        runlog.finish(job.model(strategy.server.X), job.about_model(config))
+        X = strategy.server.X
+        runlog.finish(job.model(X), job.about_model(config), job.more(config, X))
         log.info("results: %s", folder)
     except Exception as error:
         log.error("%s%s", "" if isinstance(error, (InputError, RunError)) else type(error).__name__ + ": ", error)

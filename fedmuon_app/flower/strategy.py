@@ -50,6 +50,7 @@ class FedMuonStrategy(Strategy):
         self._owners = Owners(runlog.owners, named_nodes(self._rules.nodes, config.federation.num_clients))
         examples = config.evaluation.diagnostics
         self._diagnose = job.diagnostics(examples, simulated_states(config, job.clients) if examples else None)
+        self._model = job.model if config.checkpoint.best else None
         self._nodes: Nodes | None = None
         self._clients: list[int] = list(runlog.clients)  # of the experiment, whoever is connected
         self._asked: dict[int, Message] = {}
@@ -113,8 +114,17 @@ class FedMuonStrategy(Strategy):
         plan = replace(self.job.plan, rounds=num_rounds)
         server = replace(self.server, X=from_record(initial_arrays).to(self.server.X.device))
         self.server = run_rounds(
-            plan, self._clients, server, train_clients, self.job.evaluate, self._runlog, present, self._diagnose, judge
-        )
+            plan,
+            self._clients,
+            server,
+            train_clients,
+            self.job.evaluate,
+            self._runlog,
+            present,
+            self._diagnose,
+            judge,
+            self._model,
+        )  # fmt: skip
         return Result(arrays=to_record(self.server.X))
 
     def connect(self, grid: Grid, exchange: Exchange) -> Nodes:

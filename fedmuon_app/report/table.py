@@ -8,6 +8,8 @@ from functools import cache
 from statistics import fmean, stdev
 from typing import Any
 
+import numpy as np
+
 from fedmuon_app.config import load
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.diagnostics import MEASURES
@@ -44,7 +46,7 @@ class Table:
 
 def tables(experiments: Sequence[Experiment]) -> list[Table]:
     """All tables that these experiments have anything for."""
-    made = (make(experiments) for make in (accuracy, clients, reached, step_sizes, diagnostics))
+    made = (make(experiments) for make in (accuracy, clients, recall, reached, step_sizes, diagnostics))
     return [table for table in made if table.rows]
 
 
@@ -153,6 +155,24 @@ def clients(experiments: Sequence[Experiment]) -> Table:
         "examples of their own that are not trained on."
     )
     return _measured(experiments, "clients", "Client by client", caption, SPREAD)
+
+
+def recall(experiments: Sequence[Experiment]) -> Table:
+    """Of each class what share is recognised, and what it is taken for otherwise."""
+    rows = []
+    for e in experiments:
+        found = [run.result["confusion"] for run in e.runs if run.result.get("confusion")]
+        if not found:
+            continue
+        counts = np.sum([one["counts"] for one in found], axis=0)
+        for k, name in enumerate(classes := found[0]["classes"]):
+            wrong = np.where(np.arange(len(classes)) == k, 0, counts[k])
+            share, other = counts[k][k] / max(1, counts[k].sum()), classes[int(wrong.argmax())] if wrong.any() else ""
+            rows.append(Row([e.panel, e.name, e.settings, name, f"{share:.3f}", other], e.runs))
+    caption = "Of the test images of each class the share that is recognised, at the end; over seeds."
+    return Table(
+        "recall", "Class by class", caption, ("data", "method", "settings", "class", "recall", "else taken for"), rows
+    )
 
 
 def _measured(experiments: Sequence[Experiment], name: str, title: str, caption: str, keys: Mapping[str, str]) -> Table:

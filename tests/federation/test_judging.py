@@ -78,3 +78,21 @@ def test_a_resumed_run_says_the_same(workers: int, tmp_path: Path) -> None:
     in_process.run(load([*words, "resume=auto"]), tmp_path / "run")
     for name in ("clients.jsonl", "model.safetensors"):
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_the_best_model_and_the_confusion_of_the_last(tmp_path: Path) -> None:
+    words = ["rounds=8", "evaluation.every=1", "algorithm.lr=0.02", "engine.workers=0"]
+    c = load([*words, "checkpoint.best=true", "evaluation.confusion=true"])
+    in_process.run(c, tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    job = build(c)
+    layout, test = job.clients.problem.layout, job.data.test
+    best, last = (layout.flat(load_file(tmp_path / "run" / f"model{kind}.safetensors")) for kind in (".best", ""))
+    assert job.evaluate(best)[0] == max(line["test_accuracy"] for line in lines)
+    confusion = json.loads((tmp_path / "run" / "result.json").read_text())["confusion"]
+    counts = np.array(confusion["counts"])
+    assert counts.sum(1).tolist() == np.bincount(test.labels.numpy(), minlength=10).tolist()
+    assert counts.trace() / counts.sum() == pytest.approx(job.evaluate(last)[0])
+    in_process.run(load(words), tmp_path / "plain")
+    assert not (tmp_path / "plain" / "model.best.safetensors").exists()
+    assert "confusion" not in json.loads((tmp_path / "plain" / "result.json").read_text())
