@@ -132,6 +132,9 @@ def test_sites_with_pictures_of_their_own(four: dict[str, Machine]) -> None:
     assert "mrs-miller.png" in (sites[2].folder / "supernode.log").read_text()
     assert "horse" in (sites[1].folder / "supernode.log").read_text()
     folder = server.path("/var/lib/fedmuon/run")
+    judged = [json.loads(line)["clients"] for line in (folder / "clients.jsonl").read_text().splitlines()]
+    assert [set(line) for line in judged] == [{"0", "1"}, {"0", "1", "2"}]
+    assert judged[-1]["0"][2] == 3  # a fifth of 16
     standing, _ = checkpoint.read(folder)
     assert list(standing.clients) == [0, 1, 2]
     assert standing.counted[2].life == 2
