@@ -8,6 +8,7 @@ METRICS, COHORTS = "metrics.jsonl", "cohorts.jsonl"  # a line an evaluation, a l
 JUDGED = "clients.jsonl"  # what each client says of X, a line an evaluation
 RESULT, MODEL, ABOUT_MODEL = "result.json", "model.safetensors", "model.json"  # of a run that is complete
 BEST = "model.best.safetensors"  # the model of the best evaluation so far
+GOING = "going.json"  # of a run that has begun and is not complete: what result.json will begin with
 FAILED = "failed.json"  # of one that did not complete: why, its configuration, versions
 CHECKPOINT, CLIENTS, CONTROLS = "checkpoint.safetensors", "clients", "controls"  # what clients keep; the server's C_i
 LOCK = ".lock"  # while a process writes there

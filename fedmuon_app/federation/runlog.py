@@ -27,6 +27,7 @@ from fedmuon_app.federation.folder import (
     CLIENTS,
     COHORTS,
     CONTROLS,
+    GOING,
     JUDGED,
     LOCK,
     METRICS,
@@ -155,6 +156,7 @@ class RunLog:
             raise InputError(f"resume = {self.folder}: {COHORTS} there has {len(drawn)} rounds of {self._rounds}")
         (self.folder / RESULT).unlink(missing_ok=True)  # the run is not complete any more
         with _writing(self.folder):
+            self._write(GOING, self._header | {"versions": self._versions})
             self._metrics = cut(self.folder / METRICS, metrics_end)
             self._cohorts = cut(self.folder / COHORTS, cohorts_end)
         self.settle(standing.round)
@@ -294,6 +296,7 @@ class RunLog:
             write_whole(self.folder / MODEL, saved(model), 0o666)
             self._write(ABOUT_MODEL, about_model or {})
             self._write(RESULT, result)
+            (self.folder / GOING).unlink(missing_ok=True)
         self.close()
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:

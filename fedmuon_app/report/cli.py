@@ -12,6 +12,7 @@ from fedmuon_app.report.files import archive, read_runs, unfinished
 from fedmuon_app.report.page import page
 from fedmuon_app.report.runs import Experiment, Run, experiments
 from fedmuon_app.report.table import markdown, tables, to_csv
+from fedmuon_app.report.watch import serve
 from fedmuon_app.terminal import tolerate
 
 
@@ -29,8 +30,13 @@ def main() -> None:
     parser.add_argument("--metric", metavar="NAME,…", help="only these figures, e.g. accuracy,train_loss")
     parser.add_argument("--ylim", metavar="LOW,HIGH", type=_limits, help="what is shown of the accuracies' axis")
     parser.add_argument("--format", choices=("pdf", "eps"), help="also write each figure in this format, for a paper")
+    parser.add_argument("--watch", action="store_true", help="serve the page on 127.0.0.1 while runs go on")
+    parser.add_argument("--port", type=int, default=0, help="of --watch (default: a free one)")
     tolerate()
     args = parser.parse_args()
+    if args.watch:
+        serve(args.folders, args.port, lambda runs: of_methods(runs, args.methods))
+        return
     try:
         runs = chosen(read_runs(args.folders), args.methods)
         check_metric(args.metric)
@@ -59,6 +65,11 @@ def chosen(runs: Sequence[Run], methods: str | None) -> list[Run]:
     for name in (methods or "").split(",") if methods else ():
         if name not in there:
             raise InputError(f"--methods {name}: the runs are of {', '.join(there)}")
+    return of_methods(runs, methods)
+
+
+def of_methods(runs: Sequence[Run], methods: str | None) -> list[Run]:
+    """Those of the methods named, or all."""
     return [run for run in runs if methods is None or run.config["algorithm.name"] in methods.split(",")]
 
 

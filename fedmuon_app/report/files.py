@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmuon_app.errors import InputError
-from fedmuon_app.federation.folder import FAILED, METRICS, RESULT, finished
+from fedmuon_app.federation.folder import FAILED, GOING, METRICS, RESULT, finished
 from fedmuon_app.report.runs import Run
 
 CURVES, ARCHIVE = "curves.csv", "runs.json"
@@ -16,8 +16,12 @@ CURVES, ARCHIVE = "curves.csv", "runs.json"
 Tree = dict[str, Any]
 
 
-def read_runs(folders: Iterable[Path]) -> list[Run]:
+def read_runs(folders: Iterable[Path], going: bool = False) -> list[Run]:
     """All runs in ``folders`` and below that have completed or failed, and those that are archived there, each once.
+
+    Args:
+        folders: where to look.
+        going: also those that have begun and are not complete.
 
     Raises:
         InputError: a folder is not there, or no run has completed in any.
@@ -30,7 +34,10 @@ def read_runs(folders: Iterable[Path]) -> list[Run]:
             found[place] = _run(place)
         for file in sorted(folder.resolve().rglob(ARCHIVE)):
             found |= {run.folder: run for run in _archived(file)}
-    if all(run.failed for run in found.values()):
+        if going:
+            for file in folder.resolve().rglob(GOING):
+                found.setdefault(file.parent, _going(file.parent))
+    if not going and all(run.failed for run in found.values()):
         raise InputError("no finished run (a folder with result.json) in " + ", ".join(map(str, folders)))
     return list(found.values())
 
@@ -46,6 +53,18 @@ def _run(folder: Path) -> Run:
     result = finished(folder) or json.loads((folder / FAILED).read_text())
     lines = metrics.read_text().splitlines() if metrics.exists() else []  # a run may fail before it begins
     return Run(folder, result, [json.loads(line) for line in lines])
+
+
+def _going(folder: Path) -> Run:
+    """A run that is not complete, as if it ended with its last evaluation."""
+    text = (folder / METRICS).read_text() if (folder / METRICS).exists() else ""
+    lines = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+    result = json.loads((folder / GOING).read_text()) | {"going": True, "dropped": {}, "rounds": 0}
+    if lines:
+        accuracies = [line["test_accuracy"] for line in lines]
+        result |= {key: lines[-1][key] for key in ("seconds", "bytes_up", "bytes_down")}
+        result |= {"rounds": lines[-1]["round"], "final_accuracy": accuracies[-1], "best_accuracy": max(accuracies)}
+    return Run(folder, result, lines)
 
 
 def archive(runs: Sequence[Run], folder: Path) -> list[Path]:

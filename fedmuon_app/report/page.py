@@ -22,6 +22,7 @@ def page(
     figures: Mapping[Kind, str],
     folder: Path,
     made: datetime,
+    refresh: int | None = None,
 ) -> str:
     """The HTML.
 
@@ -31,6 +32,7 @@ def page(
         figures: SVG texts.
         folder: where the page will lie: links to run folders are relative to it.
         made: when.
+        refresh: seconds after which a browser is to look again; None: never.
     """
     runs = list(dict.fromkeys(run.folder for e in experiments for run in e.all_runs))
     number = {folder: i for i, folder in enumerate(runs, start=1)}
@@ -51,6 +53,7 @@ def page(
         lstrip_blocks=True,
     )
     return environment.get_template("page.html").render(
+        refresh=refresh,
         made=f"{made:%Y-%m-%d %H:%M}",
         archives=sorted({_link(run, folder) for e in experiments for run in e.all_runs if not run.folder.is_dir()}),
         tables=tables,
