@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.attacks import RULES
 from fedmuon_app.algorithms.lmo import SCALES
 from fedmuon_app.algorithms.methods import METHODS
 from fedmuon_app.algorithms.schedules import SHAPES
@@ -15,11 +16,16 @@ from fedmuon_app.errors import InputError
 CHOICES = sorted(path.relative_to(conf_dir()).with_suffix("") for path in conf_dir().rglob("*.yaml"))
 
 
+NEEDS = {  # what a choice cannot do without
+    "custom": ["model._target_=torch.nn.Identity"],
+    "own": ["engine=deployment", "dataset=image_folder", "dataset.classes=[a,b]"],
+}
+
+
 @pytest.mark.parametrize("choice", [c for c in CHOICES if c.parent != Path()], ids=str)
 def test_every_file_of_conf_composes(choice: Path) -> None:
-    extra = ["model._target_=torch.nn.Identity"] if choice.name == "custom" else []
     group = "experiment" if choice.parts[0] == "experiment" else str(choice.parent)
-    config = load([f"{group}={choice.relative_to(group)}", *extra])
+    config = load([f"{group}={choice.relative_to(group)}", *NEEDS.get(choice.name, [])])
     assert loads(dump(config)) == config
 
 
@@ -30,9 +36,11 @@ def test_the_tables_in_code_and_conf_list_the_same_names() -> None:
     assert names("algorithm") == tuple(sorted(METHODS))
     assert names("engine") == tuple(sorted(ENGINES))
     assert (tuple(SCALES), tuple(SHAPES), AUGMENTATIONS) == (check.SCALES, check.SCHEDULES, check.AUGMENTATIONS)
+    assert check.AGGREGATES == RULES
     assert {name for name, row in METHODS.items() if row.control == "none"} == set(check.WITHOUT_CONTROL)
     for group in ("algorithm", "dataset", "partition", "engine"):
-        assert {str(getattr(load([f"{group}={name}"]), group).name) for name in names(group)} == set(names(group))
+        chosen = {str(getattr(load([f"{group}={name}", *NEEDS.get(name, [])]), group).name) for name in names(group)}
+        assert chosen == set(names(group))
 
 
 TUNED = {  # appendix of the paper: (step size, step size of momentum SGD), the second seed's where they differ
