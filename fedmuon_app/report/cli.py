@@ -11,6 +11,7 @@ from fedmuon_app.report.figure import KINDS, draw, drawable, in_format, png_and_
 from fedmuon_app.report.files import archive, read_runs, unfinished
 from fedmuon_app.report.page import page
 from fedmuon_app.report.runs import Experiment, Run, experiments
+from fedmuon_app.report.strip import STRIP, strip
 from fedmuon_app.report.table import markdown, tables, to_csv
 from fedmuon_app.report.watch import serve
 from fedmuon_app.terminal import tolerate
@@ -80,7 +81,7 @@ def check_metric(metric: str | None) -> None:
         InputError: names them.
     """
     for name in (metric or "").split(",") if metric else ():
-        if name not in (names := [kind.name for kind in KINDS]):
+        if name not in (names := [kind.name for kind in (*KINDS, STRIP)]):
             raise InputError(f"--metric {name}: must be among {', '.join(names)}")
 
 
@@ -108,10 +109,12 @@ def write(
     out.mkdir(parents=True, exist_ok=True)
     files: dict[str, str | bytes] = {}
     svgs = {}
-    for kind, some in drawable(found).items():
+    drawn = {kind: draw(some, kind, ylim=ylim) for kind, some in drawable(found).items()}
+    if clients := strip(found):
+        drawn[STRIP] = clients
+    for kind, figure in drawn.items():
         if metric is not None and kind.name not in metric.split(","):
             continue
-        figure = draw(some, kind, ylim=ylim)
         png, svgs[kind] = png_and_svg(figure)
         files |= {f"{kind.name}.png": png, f"{kind.name}.svg": svgs[kind]}
         if also:

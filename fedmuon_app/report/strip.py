@@ -1,0 +1,46 @@
+"""Every client at the end of each method: who is served well, and who badly."""
+
+import json
+from collections.abc import Sequence
+from statistics import fmean
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from fedmuon_app.federation.folder import JUDGED
+from fedmuon_app.report.figure import Kind, shown
+from fedmuon_app.report.runs import LAST, Experiment, Run
+
+STRIP = Kind("clients", "method", "accuracy of each client", lambda run, line: None)
+WIDTH = 0.3  # of a method's dots, of the distance between two
+
+
+def of_clients(run: Run) -> dict[str, float]:
+    """Accuracy by client, mean of the last evaluations; empty where no client was asked, or the run is archived."""
+    file = run.folder / JUDGED
+    if not file.exists():
+        return {}
+    lines = [json.loads(line)["clients"] for line in file.read_text().splitlines()[-LAST:]]
+    return {i: fmean(line[i][0] for line in lines if i in line) for i in sorted({i for line in lines for i in line})}
+
+
+def strip(experiments: Sequence[Experiment]) -> Figure | None:
+    """A dot a client, a column a method, a panel a problem; None where nothing is known of clients."""
+    known = {id(e): [accuracy for run in e.runs for accuracy in of_clients(run).values()] for e in experiments}
+    some = [e for e in experiments if known[id(e)]]
+    if not some:
+        return None
+    panels = list(dict.fromkeys(e.panel for e in some))
+    figure = Figure(figsize=(5.6 * len(panels), 4.2), layout="constrained")
+    for ax, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        lines = shown([e for e in some if e.panel == panel])
+        for column, line in enumerate(lines):
+            accuracies = np.sort(known[id(line.experiment)])
+            across = column + WIDTH * np.linspace(-1, 1, len(accuracies)) if len(accuracies) > 1 else [column]
+            ax.plot(across, accuracies, "o", color=line.colour, markersize=4, alpha=0.8)
+            ax.hlines(accuracies.mean(), column - WIDTH, column + WIDTH, color=line.colour)
+        ax.set_xticks(range(len(lines)), [line.label for line in lines], rotation=20)
+        ax.set_title(panel, fontsize="medium")
+        ax.set_ylabel(STRIP.y_label)
+        ax.grid(axis="y", alpha=0.3)
+    return figure
