@@ -1,6 +1,7 @@
 """From a configuration to what the loop and the engines need: configs do not go further down than this."""
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from fedmuon_app.algorithms.server import Server, initial_server
 from fedmuon_app.algorithms.steps import Hyper
 from fedmuon_app.config import Config, build_module, dump, loads, refuse_another
 from fedmuon_app.data import pictures, sources
-from fedmuon_app.data.examples import ImageData
+from fedmuon_app.data.examples import ImageData, blank
 from fedmuon_app.data.partition import Deal, partition
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.checkpoint import config_of
@@ -47,7 +48,9 @@ class Job:
     data: ImageData
 
     def evaluate(self, X: Tensor) -> tuple[float, float]:
-        """Test accuracy and loss."""
+        """Test accuracy and loss; NaN where there is no test set."""
+        if not len(self.data.test):
+            return math.nan, math.nan
         return self.clients.problem.evaluate(X, self.data.test)
 
     def model(self, X: Tensor) -> NamedTensors:
@@ -109,7 +112,7 @@ def build(c: Config, own: Path | None = None, threads: int | None = None) -> Job
         c.algorithm.lmo.exclude,
         c.compute == "bfloat16",
     )
-    problem.check(data.test, len(data.classes))
+    problem.check(data.test if len(data.test) else blank(data.test), len(data.classes))
     method = build_method(c)
     n = c.federation.num_clients
     if c.partition.name == OWN:
@@ -199,6 +202,11 @@ def load_source(c: Config) -> ImageData:
         return sources.digits()
     if c.dataset.name == "image_folder":
         about = c.dataset.size, c.dataset.channels, c.dataset.classes
+        if c.partition.name == OWN and path is None and c.evaluation.clients == "none":
+            raise InputError(
+                "dataset.path = null: name labelled pictures to test on, or let the clients judge X "
+                "(dataset.client_validation=0.1 evaluation.clients=all)"
+            )
         if c.partition.name == OWN:
             return pictures.test_folder(path, *about, IMAGES)
         return pictures.image_folder(path, *about, c.seed, IMAGES)

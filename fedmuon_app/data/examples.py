@@ -109,6 +109,11 @@ class Batch(Examples):
         return Batch(self.images.to(device), self.labels.to(device))
 
 
+def blank(like: Examples) -> Batch:
+    """Two black images of the size of ``like``'s: for trying a model where there are none."""
+    return Batch(torch.zeros(2, *like.images.shape[1:], dtype=torch.uint8), torch.zeros(2, dtype=torch.int64))
+
+
 @dataclass(frozen=True)
 class ImageData:
     """A data set: what is trained on, what is tested on, and how its pixels are scaled.

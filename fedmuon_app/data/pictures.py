@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+import torch
 from joblib import cpu_count
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
@@ -83,15 +84,18 @@ def image_folder(
 
 
 def test_folder(path: Path | None, size: int, channels: int, classes: Sequence[str] | None, cache: Path) -> ImageData:
-    """Pictures to test on alone: ``path/test`` (or ``val``), or all of ``path``. Arguments as of :func:`image_folder`.
+    """Pictures to test on alone: ``path/test`` (or ``val``), or all of ``path``; None: none at all.
+
+    The other arguments are those of :func:`image_folder`.
 
     Raises:
         InputError: as :func:`image_folder`.
     """
-    if path is None or not path.is_dir():
-        raise InputError(f"dataset.path = {path} is not a folder: the server needs labelled pictures to test X on")
-    whole, test = _parts(path)
     names = list(classes or [])
+    if path is None:
+        nothing = Examples(torch.empty(0, channels, size, size, dtype=torch.uint8), torch.empty(0, dtype=torch.int64))
+        return ImageData(nothing, nothing, names, *folder_scale(channels))
+    whole, test = _parts(path)
     examples = read_folder(test or whole, size, channels, names, cache, missing_ok=True)
     return ImageData(examples.subset(np.arange(0)), examples, names, *folder_scale(channels))
 

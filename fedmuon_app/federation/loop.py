@@ -138,7 +138,7 @@ def run_rounds(
             evaluation = _evaluation(plan, r, server.X, good, evaluate)
             if evaluation:
                 more = diagnose(before, after, good) if diagnose else {}
-                evaluation = evaluation.with_({**more, **_judged(plan, turn, there, server.X, judge, runlog)})
+                evaluation = evaluation.with_(more, _judged(plan, turn, there, server.X, judge, runlog))
                 runlog.keep_best(evaluation, model, server.X)
             runlog.round(r, sampled, evaluation)
             standing = after
@@ -187,7 +187,7 @@ def _watch(r: int, C: Tensor, good: Mapping[int, Update], bound: float | None, r
 
 def _judged(
     plan: Plan, turn: Turn, there: Sequence[int], X: Tensor, judge: Judge | None, runlog: RunLog
-) -> Mapping[str, float | None]:
+) -> Mapping[str, float]:
     """What clients say of X, for the log; an answer that is lost or cannot be used is left out, and counted."""
     asked = judges(plan.seed, turn.round, there, plan.judges)
     if judge is None or not asked:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import os
 import secrets
 import time
@@ -59,9 +60,12 @@ class Evaluation:
     train_loss: float | None
     diagnostics: Mapping[str, float | None] = field(default_factory=dict)
 
-    def with_(self, more: Mapping[str, float | None]) -> "Evaluation":
-        """With further numbers."""
-        return replace(self, diagnostics={**self.diagnostics, **more})
+    def with_(self, more: Mapping[str, float | None], spread: Mapping[str, float]) -> "Evaluation":
+        """With further numbers, and those of the clients: their means stand for the test where there is none."""
+        more = {**self.diagnostics, **more, **spread}
+        if math.isnan(self.test_accuracy) and "client_accuracy" in spread:
+            return Evaluation(self.round, spread["client_accuracy"], spread["client_loss"], self.train_loss, more)
+        return replace(self, diagnostics=more)
 
 
 Watch = Callable[[int, Mapping[str, Any] | None], None]
@@ -259,7 +263,7 @@ class RunLog:
         Raises:
             RunError: it cannot be written.
         """
-        if model is not None and all(now.test_accuracy > line["test_accuracy"] for line in self._lines):
+        if model is not None and not any(_accuracy(line) >= now.test_accuracy for line in self._lines):
             with _writing(self.folder / BEST):
                 write_whole(self.folder / BEST, saved(model(X)), 0o666)
 
@@ -308,6 +312,11 @@ class RunLog:
         self._cohorts.close()
         (self.folder / LOCK).unlink(missing_ok=True)
         self._lock.close()
+
+
+def _accuracy(line: Mapping[str, Any]) -> float:
+    """The test accuracy of a line of metrics.jsonl; NaN where nobody could say."""
+    return math.nan if line["test_accuracy"] is None else float(line["test_accuracy"])
 
 
 def saved(model: NamedTensors) -> bytes:

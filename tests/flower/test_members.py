@@ -1,5 +1,6 @@
 """Sites with data of their own that join, leave, are killed and come back, and a server that is: C = (1/n) Σ C_i."""
 
+import json
 import random
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 from flwr.app import Message
 from PIL import Image
 
+from fedmuon_app.build import build
+from fedmuon_app.errors import InputError
 from fedmuon_app.federation import checkpoint
 from fedmuon_app.federation.runlog import RunLog
 from tests.deployment.invariant import difference as off
@@ -111,3 +114,22 @@ def test_one_who_is_away_at_a_resume_counts_and_one_who_comes_late_is_asked(tmp_
     train(config(*words, "rounds=4", "resume=auto"), grid, tmp_path / "run", timeout=0.05)
     assert list(checkpoint.read(tmp_path / "run")[0].clients) == [0, 1, 2, 3]
     assert off(tmp_path / "run", [tmp_path / "states" / str(node) for node in range(N)], N) < 1e-6
+
+
+def test_a_server_without_any_data_goes_by_what_the_clients_say(tmp_path: Path) -> None:
+    words = [*sites(tmp_path / "sites"), "rounds=6", "evaluation.every=2", "dataset.client_validation=0.34"]
+    words = [word for word in words if not word.startswith("dataset.path")]
+    with pytest.raises(
+        InputError, match=r"dataset\.path = null: name labelled pictures"
+    ):
+        build(config(*words))
+    c = config(*words, "evaluation.clients=all", "checkpoint.best=true", "algorithm.lr=0.02")
+    grid = with_sites(grid_of(c, N), tmp_path / "sites", tmp_path / "states")
+    strategy = train(c, grid, tmp_path / "run")
+    strategy._runlog.finish(strategy.job.model(strategy.server.X), strategy.job.about_model(c))
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["test_accuracy"] for line in lines] == [line["client_accuracy"] for line in lines]
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["best_accuracy"] == max(line["client_accuracy"] for line in lines)
+    assert (tmp_path / "run" / "model.best.safetensors").exists()
+    assert not len(strategy.job.data.test)
