@@ -124,7 +124,7 @@ class FedMuonStrategy(Strategy):
             self._diagnose,
             judge,
             self._model,
-        )  # fmt: skip
+        )
         return Result(arrays=to_record(self.server.X))
 
     def connect(self, grid: Grid, exchange: Exchange) -> Nodes:
