@@ -46,6 +46,7 @@ def test_a_run_a_longer_one_and_their_states(two: Cluster, tmp_path: Path) -> No
     assert difference(run, [two.state(0), two.state(1)], 4) < 1e-6
 
 
+@pytest.mark.long  # test_docs.py has most of it
 @pytest.mark.timeout(600)
 def test_who_is_not_known_is_refused(two: Cluster) -> None:
     issue(two.folder / "other", ["127.0.0.1"], 2)

@@ -122,6 +122,7 @@ def test_sites_with_pictures_of_their_own(four: dict[str, Machine]) -> None:
             four[name].start(text, "supernode.log")
         else:
             wait_for(lambda: online(server) == 3, 120)
+            text = text.replace("rounds=3", "rounds=3 federation.connect_timeout=30")  # the broken one is waited for
             said = run(server, text)
             broken.unlink()
             said += run(server, text.replace("rounds=3", "rounds=5 resume=auto"))

@@ -180,5 +180,5 @@ def test_nothing_is_left_when_the_command_is_killed(tmp_path: Path) -> None:
         below = psutil.Process(command.pid).children(recursive=True)
         command.kill()
         command.wait()
-    _, left = psutil.wait_procs(below, timeout=60)  # Ray's agents look for their parents at times
+    _, left = psutil.wait_procs(below, timeout=180)  # Ray's agents look for their parents at times
     assert not [process.cmdline() for process in left]
