@@ -58,10 +58,10 @@ def judges(seed: int, round_: int, clients: Sequence[int], how: str) -> list[int
 
 SPREAD = {
     "client_accuracy": "accuracy at the clients",
-    "client_accuracy_worst": "the worst client's accuracy",
-    "client_accuracy_p10": "accuracy of the 10th percentile of clients",
-    "client_accuracy_p90": "accuracy of the 90th percentile of clients",
-    "client_accuracy_std": "standard deviation over clients",
+    "client_accuracy_worst": "worst client",
+    "client_accuracy_p10": "10th percentile of clients",
+    "client_accuracy_p90": "90th percentile of clients",
+    "client_accuracy_std": "deviation over clients",
 }
 """What of it is drawn and tabled: keys in a line of metrics.jsonl, and what they are."""
 
