@@ -69,9 +69,11 @@ class Nodes:
             if node in keys:
                 self._hear(node, keys[node], reply)
         for sent, (node, since) in list(self._asked.items()):
-            if time.monotonic() > since + self._patience or node not in keys:
+            late = time.monotonic() > since + self._patience
+            if late or node not in keys:
                 del self._asked[sent]
-                self._refuse(node, keys.get(node, ""), f"no answer in {self._patience:g} s")
+            if late and node in keys:
+                self._refuse(node, keys[node], f"no answer in {self._patience:g} s")
 
     def forget(self, node: int) -> None:
         """Ask ``node`` anew at the next look."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from fedmuon_app.algorithms.client import Update
 from fedmuon_app.build import OWN, Job
 from fedmuon_app.config import Config, shared
-from fedmuon_app.errors import RunError
+from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation.checkpoint import Standing
 from fedmuon_app.federation.judging import Judged
 from fedmuon_app.federation.loop import aggregation_of, run_rounds, usable, with_data
@@ -47,6 +47,8 @@ class FedMuonStrategy(Strategy):
         self._runlog, self._rules, self._config = runlog, config.federation, shared(config)
         self._on_ray, self._has_own = config.engine.name == "simulation", config.partition.name == OWN
         self._has_keys = not (self._on_ray or config.engine.insecure)  # keys that are made up prove nothing
+        if self._rules.nodes is not None and not self._has_keys:
+            raise InputError(f"federation.nodes = {self._rules.nodes}: SuperNodes have no registered keys here")
         self._owners = Owners(runlog.owners, named_nodes(self._rules.nodes, config.federation.num_clients))
         examples = config.evaluation.diagnostics
         self._diagnose = job.diagnostics(examples, simulated_states(config, job.clients) if examples else None)

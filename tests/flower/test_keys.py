@@ -8,6 +8,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from fedmuon_app.certs import issue
 from fedmuon_app.errors import InputError
 from fedmuon_app.flower.keys import Owners, fingerprint, named_nodes
+from tests.flower.test_strategy import config, grid_of, train
 
 KEY = "SHA256:" + "a" * 43
 OTHER = "SHA256:" + "b" * 43
@@ -68,6 +69,13 @@ def test_a_file_that_names_nobody_rightly_is_refused(text: str, why: str, tmp_pa
     (tmp_path / "nodes.yaml").write_text(text)
     with pytest.raises(InputError, match=rf"federation\.nodes = .*nodes\.yaml: .*{why}"):
         named_nodes(str(tmp_path / "nodes.yaml"), 3)
+
+
+def test_where_there_are_no_keys_none_can_be_named(tmp_path: Path) -> None:
+    (tmp_path / "nodes.yaml").write_text(f"{KEY}: [0]\n")
+    c = config(f"federation.nodes={tmp_path / 'nodes.yaml'}", "engine.insecure=true")
+    with pytest.raises(InputError, match="SuperNodes have no registered keys here"):
+        train(c, grid_of(c), tmp_path / "run")
 
 
 def test_no_such_file() -> None:
