@@ -168,6 +168,7 @@ def test_a_run_that_flower_refuses_says_why(flower: tuple[SuperLink, Path], tmp_
         link.submit(app, config, nodes(2, 1, 0))
 
 
+@pytest.mark.long  # Ray's agents take their time
 def test_nothing_is_left_when_the_command_is_killed(tmp_path: Path) -> None:
     """The kernel ends its SuperLink, and the run's own process ends when it sees that the command is gone."""
     words = ["engine=simulation", "rounds=5000", *SMALL[3:], "evaluation.every=5000", f"hydra.run.dir={tmp_path}/run"]
