@@ -23,7 +23,10 @@ def missing() -> str:
         return "network namespaces need root on Linux"
     if any(shutil.which(tool) is None for tool in ("ip", "unshare", "nsenter", "mount")):
         return "network namespaces need ip (iproute2), unshare, nsenter and mount"
-    tried = subprocess.run(["unshare", "--net", "--mount", "true"], check=False, capture_output=True, text=True)
+    links = "ip link add switch type bridge && ip link add port type veth peer name eth0"
+    needed = f"mount --bind /etc/hosts /etc/hosts && {links}"
+    apart = ["unshare", "--net", "--mount", "--propagation", "private", "sh", "-c", needed]
+    tried = subprocess.run(apart, check=False, capture_output=True, text=True)
     return "" if tried.returncode == 0 else f"network namespaces are refused here: {tried.stderr.strip()}"
 
 
