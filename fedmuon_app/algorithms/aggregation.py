@@ -1,13 +1,12 @@
 """Aggregation that holds against clients that mean no good: whole clients left out, or each coordinate trimmed."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from fedmuon_app.algorithms.client import Update
-
-PART = 2**16  # coordinates that are sorted at a time
+from fedmuon_app.algorithms.server import parts
 
 
 @torch.no_grad()
@@ -20,7 +19,7 @@ def trimmed_mean(rows: Sequence[Tensor], f: int) -> Tensor:
     """
     cut = min(f, (len(rows) - 1) // 2)
     out = torch.empty_like(rows[0])
-    for part in _parts(len(out)):
+    for part in parts(out):
         stacked = torch.stack([row[part] for row in rows]).sort(0).values
         out[part] = stacked[cut : len(rows) - cut].mean(0)
     return out
@@ -55,7 +54,3 @@ def multi_krum(updates: Mapping[int, Update], X: Tensor, f: int) -> list[int]:
     near = distances.sort(1).values[:, 1 : 1 + max(1, k - f - 2)]  # the first is the client itself
     order = sorted(range(k), key=lambda a: (float(near[a].sum()), a))
     return sorted(clients[a] for a in order[: max(1, k - f)])
-
-
-def _parts(d: int) -> Iterator[slice]:
-    return (slice(start, start + PART) for start in range(0, d, PART))

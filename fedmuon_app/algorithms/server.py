@@ -52,7 +52,7 @@ def server_step(
     """
     X = server.X
     delta, dC = torch.zeros_like(X), torch.zeros_like(server.C)
-    for part in _parts(X):
+    for part in parts(X):
         for u in updates:
             delta[part] += u.X[part] - X[part]
             dC[part] += u.dC[part]
@@ -69,7 +69,7 @@ def outer_step(server: Server, delta: Tensor, C: Tensor, outer_lr: float = 1.0, 
     return Server(torch.add(X, delta + mu * U, alpha=outer_lr), C, U)
 
 
-def _parts(x: Tensor) -> Iterator[slice]:
+def parts(x: Tensor) -> Iterator[slice]:
     """Slices to sum one after the other: on a CPU each sum is then read from memory once, not once an update."""
     size = max(1, len(x)) if x.is_cuda else CACHED
     return (slice(start, start + size) for start in range(0, len(x), size))

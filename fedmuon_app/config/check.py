@@ -38,6 +38,7 @@ def check(c: Config) -> None:
         *_algorithm(a, c.rounds),
         *_data(c),
         *_engine(c),
+        *_own(c),
     ]
     for key, number in flat(asdict(c)).items():
         most = 2**63 if key == "seed" else 2**31
@@ -46,17 +47,16 @@ def check(c: Config) -> None:
     for key, value, holds, rule in rules:
         if not holds:
             raise InputError(f"{key} = {value}: {rule}")
-    _own(c)
     control = a.control or ("none" if a.name in WITHOUT_CONTROL else "its own")
     if a.start == "gradient" and control == "none":
         raise InputError(f"algorithm.start = gradient: {a.name} has no control variate to start; leave it at zeros")
 
 
-def _own(c: Config) -> None:
+def _own(c: Config) -> list[Rule]:
     """What must hold where clients bring their own data."""
     if c.partition.name != "own":
-        return
-    for key, value, holds, rule in (
+        return []
+    rules: list[Rule] = [
         ("engine", c.engine.name, c.engine.name == "deployment", "must be deployment, whose nodes name their folders"),
         ("dataset", c.dataset.name, c.dataset.name == "image_folder", "must be image_folder"),
         ("dataset.classes", c.dataset.classes, bool(c.dataset.classes), "must name the classes, in one order for all"),
@@ -67,9 +67,8 @@ def _own(c: Config) -> None:
             "must be 0: the server has no training data",
         ),
         ("evaluation.diagnostics", c.evaluation.diagnostics, c.evaluation.diagnostics is None, "must be null"),
-    ):
-        if not holds:
-            raise InputError(f"{key} = {value}: {rule} with partition = own")
+    ]
+    return [(key, value, holds, f"{rule} with partition = own") for key, value, holds, rule in rules]
 
 
 def _run(c: Config) -> list[Rule]:

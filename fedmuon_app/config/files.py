@@ -1,7 +1,7 @@
 """conf/, what lies in it, and keys with dots."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +16,11 @@ def conf_dir() -> Path:
 def names(group: str) -> tuple[str, ...]:
     """The choices of a group, sorted: the names of its files."""
     return tuple(sorted(file.stem for file in (conf_dir() / group).glob("*.yaml")))
+
+
+def belongs(key: str, groups: Sequence[str]) -> bool:
+    """Whether a dotted key is one of ``groups``, or lies below one."""
+    return any(key == group or key.startswith(f"{group}.") for group in groups)
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fedmuon_app.config.explain import explain
-from fedmuon_app.config.files import flat
+from fedmuon_app.config.files import belongs, flat
 from fedmuon_app.config.load import dump, loads, typed
 from fedmuon_app.config.schema import Config
 from fedmuon_app.errors import InputError
@@ -64,6 +64,5 @@ def refuse_another(folder: str, was: Mapping[str, Any], config: Config) -> None:
             f"rounds = {config.rounds}: the run to resume in {folder} has a schedule ({was_over[1]}) over {was_over[0]}"
         )
     for key, value in flat(was).items():
-        free = any(key == word or key.startswith(word + ".") for word in FREE)
-        if not free and now.get(key) != value:
+        if not belongs(key, FREE) and now.get(key) != value:
             raise InputError(f"{key} = {now.get(key)}: the run to resume in {folder} has {value}")

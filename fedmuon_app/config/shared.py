@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fedmuon_app.config.explain import explain
-from fedmuon_app.config.files import conf_dir, flat
+from fedmuon_app.config.files import belongs, conf_dir, flat
 from fedmuon_app.config.load import typed
 from fedmuon_app.config.schema import Config
 from fedmuon_app.errors import InputError
@@ -27,7 +27,7 @@ NOT_OURS = ("defaults", "hydra", "algorithm")  # of conf/config.yaml: Hydra's, a
 
 def shared(c: Config) -> str:
     """The part of ``c`` that goes to the clients; the same text for the same values."""
-    return json.dumps({k: v for k, v in sorted(flat(asdict(c)).items()) if _belongs(k, SHARED)}, ensure_ascii=False)
+    return json.dumps({k: v for k, v in sorted(flat(asdict(c)).items()) if belongs(k, SHARED)}, ensure_ascii=False)
 
 
 def at_node(text: str, own: Mapping[str, Any]) -> Config:
@@ -43,12 +43,12 @@ def at_node(text: str, own: Mapping[str, Any]) -> Config:
     values = _read(text)
     conf = cast(DictConfig, OmegaConf.load(conf_dir() / "config.yaml"))
     whole = OmegaConf.masked_copy(conf, [str(key) for key in conf if key not in NOT_OURS])
-    for key, value in {"engine.name": "deployment", **values, **own}.items():
-        OmegaConf.update(whole, key, value, merge=False, force_add=True)
     try:
-        return typed(whole)
-    except OmegaConfBaseException as error:  # pragma: no cover - typed() explains most
+        for key, value in {"engine.name": "deployment", **values, **own}.items():
+            OmegaConf.update(whole, key, value, merge=False, force_add=True)
+    except OmegaConfBaseException as error:
         raise InputError(explain(error, [])) from error
+    return typed(whole)
 
 
 def only_longer(was: str, now: str) -> bool:
@@ -67,12 +67,8 @@ def _read(text: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError("the configuration is no JSON object")
     for key, value in values.items():
-        if not _belongs(key, SHARED):
+        if not belongs(key, SHARED):
             raise InputError(f"{key}: a node decides that by itself")
         if "${" in json.dumps([key, value]):  # would be looked up here: an environment variable, a file
             raise InputError(f"{key}: no interpolations are taken")
     return values
-
-
-def _belongs(key: str, groups: tuple[str, ...]) -> bool:
-    return any(key == group or key.startswith(f"{group}.") for group in groups)

@@ -36,11 +36,7 @@ class MuonClient(NumPyClient):
         X, C = (torch.from_numpy(x).to(problem.device) for x in parameters)
         d = len(problem.layout)
         for name, x, size in (("X", X, d), ("C", C, 0 if self._clients.method.control == "none" else d)):
-            if x.shape != (size,):
-                raise SiteError(
-                    f"the server's {name} has {len(x)} numbers, and this client's model needs {size}: "
-                    "do both run the same configuration?"
-                )
+            _refuse_size(name, x, size)
         update = self._clients.answer(turn, client, counted, X, C, self._states)
         sent = [x.cpu().numpy() for x in (update.X, update.dC)]
         return sent, len(self._clients.parts[client]), {"train-loss": update.loss}
@@ -61,8 +57,20 @@ class MuonClient(NumPyClient):
         """
         problem = self._clients.problem
         X = torch.from_numpy(parameters[0]).to(problem.device)
-        if X.shape != (len(problem.layout),):
-            raise SiteError(f"the server's X has {len(X)} numbers, and this client's model needs {len(problem.layout)}")
+        _refuse_size("X", X, len(problem.layout))
         client, _, _ = read_call(config)
         judged = self._clients.judge(client, X)
         return judged.loss, judged.examples, {"accuracy": judged.accuracy}
+
+
+def _refuse_size(name: str, x: torch.Tensor, size: int) -> None:
+    """Refuse a vector of another size.
+
+    Raises:
+        SiteError: it is one.
+    """
+    if x.shape != (size,):
+        raise SiteError(
+            f"the server's {name} has {len(x)} numbers, and this client's model needs {size}: "
+            "do both run the same configuration?"
+        )

@@ -15,6 +15,7 @@ from fedmuon_app.algorithms.client import Update
 from fedmuon_app.build import OWN, Job
 from fedmuon_app.config import Config, shared
 from fedmuon_app.errors import InputError, RunError
+from fedmuon_app.federation.aggregation import Aggregation
 from fedmuon_app.federation.checkpoint import Standing
 from fedmuon_app.federation.judging import Judged
 from fedmuon_app.federation.loop import aggregation_of, run_rounds, usable, with_data
@@ -45,6 +46,7 @@ class FedMuonStrategy(Strategy):
     def __init__(self, job: Job, runlog: RunLog, config: Config) -> None:
         self.job, self.server = job, job.server
         self._runlog, self._rules, self._config = runlog, config.federation, shared(config)
+        self._hash = digest(self._config)
         self._on_ray, self._has_own = config.engine.name == "simulation", config.partition.name == OWN
         self._has_keys = not (self._on_ray or config.engine.insecure)  # keys that are made up prove nothing
         if self._rules.nodes is not None and not self._has_keys:
@@ -57,6 +59,7 @@ class FedMuonStrategy(Strategy):
         self._clients: list[int] = list(runlog.clients)  # of the experiment, whoever is connected
         self._asked: dict[int, Message] = {}
         self._standing: Standing | None = None  # of Flower's own loop
+        self._aggregation: Aggregation | None = None  # likewise
 
     def start(
         self,
@@ -189,7 +192,7 @@ class FedMuonStrategy(Strategy):
         kind: str = MessageType.TRAIN,
     ) -> dict[int, Message]:
         """A message to each client; all share the same X and C."""
-        about = {"experiment": self._runlog.experiment, "hash": digest(self._config)}
+        about = {"experiment": self._runlog.experiment, "hash": self._hash}
         self._asked = {
             i: Message(call(X, C, i, turn, counted, about), dst_node_id=nodes[i], message_type=kind)
             for i, counted in cohort.items()
@@ -235,6 +238,7 @@ class FedMuonStrategy(Strategy):
         assert self._nodes is not None
         if self._standing is None:
             self._standing = self._runlog.begin(self.server, 0, self.job.plan.rounds, self._clients)
+            self._aggregation = aggregation_of(self.job.plan, self._standing, self._runlog)
         plan = self.job.plan
         sampled = self._standing.cohort(cohort(plan.seed, server_round, self._clients, plan.clients_per_round))
         C, turn = to_record(self.server.C), Turn(self._standing.life, server_round)
@@ -248,11 +252,11 @@ class FedMuonStrategy(Strategy):
         calls = {message.metadata.message_id: client for client, message in self._asked.items()}
         by_client = {calls[reply.metadata.reply_to_message_id]: reply for reply in replies}
         read = {client: self._read(client, by_client.get(client)) for client in self._asked}
-        plan, standing = self.job.plan, replace(self._standing, server=self.server)
-        aggregation = aggregation_of(plan, standing, self._runlog)
-        good, reasons = usable(server_round, read, self.server, self._runlog, plan.norm_bound, aggregation)
+        assert self._aggregation is not None
+        standing, bound = replace(self._standing, server=self.server), self.job.plan.norm_bound
+        good, reasons = usable(server_round, read, self.server, self._runlog, bound, self._aggregation)
         if good:
-            self.server = aggregation.step(standing, Turn(standing.life, server_round), good)
+            self.server = self._aggregation.step(standing, Turn(standing.life, server_round), good)
         self._standing = self._standing.after(server_round, self.server, list(good), reasons.values())
         return to_record(self.server.X), MetricRecord({"replies": len(good)})
 

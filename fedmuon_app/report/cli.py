@@ -109,12 +109,11 @@ def write(
     out.mkdir(parents=True, exist_ok=True)
     files: dict[str, str | bytes] = {}
     svgs = {}
-    drawn = {kind: draw(some, kind, ylim=ylim) for kind, some in drawable(found).items()}
-    if clients := strip(found):
+    wanted = None if metric is None else metric.split(",")
+    drawn = {k: draw(some, k, ylim=ylim) for k, some in drawable(found).items() if wanted is None or k.name in wanted}
+    if (wanted is None or STRIP.name in wanted) and (clients := strip(found)):
         drawn[STRIP] = clients
     for kind, figure in drawn.items():
-        if metric is not None and kind.name not in metric.split(","):
-            continue
         png, svgs[kind] = png_and_svg(figure)
         files |= {f"{kind.name}.png": png, f"{kind.name}.svg": svgs[kind]}
         if also:

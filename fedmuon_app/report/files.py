@@ -3,12 +3,14 @@
 import csv
 import json
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.folder import FAILED, GOING, METRICS, RESULT, finished
+from fedmuon_app.federation.jsonl import until
 from fedmuon_app.report.runs import Run
 
 CURVES, ARCHIVE = "curves.csv", "runs.json"
@@ -57,8 +59,7 @@ def _run(folder: Path) -> Run:
 
 def _going(folder: Path) -> Run:
     """A run that is not complete, as if it ended with its last evaluation."""
-    text = (folder / METRICS).read_text() if (folder / METRICS).exists() else ""
-    lines = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+    lines, _ = until(folder / METRICS, sys.maxsize)
     result = json.loads((folder / GOING).read_text()) | {"going": True, "dropped": {}, "rounds": 0}
     if lines:
         accuracies = [line["test_accuracy"] for line in lines]

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import trim_mean
 
-from fedmuon_app.algorithms.aggregation import PART, median, multi_krum, trimmed_mean
+from fedmuon_app.algorithms.aggregation import median, multi_krum, trimmed_mean
 from fedmuon_app.algorithms.client import Update
+from fedmuon_app.algorithms.server import CACHED
 
 
 def rows(k: int, d: int, seed: int = 0) -> list[torch.Tensor]:
@@ -30,7 +31,7 @@ def test_the_median_is_numpys(k: int, seed: int) -> None:
 
 
 def test_long_vectors_are_taken_in_parts() -> None:
-    given = rows(5, PART * 2 + 3)
+    given = rows(5, CACHED * 2 + 3)
     np.testing.assert_allclose(median(given).numpy(), np.median(torch.stack(given).numpy(), axis=0), rtol=1e-12)
 
 

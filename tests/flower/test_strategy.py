@@ -63,6 +63,15 @@ def test_flowers_own_loop_drives_the_hooks_to_the_same_X(tmp_path: Path) -> None
     assert torch.equal(from_record(result.arrays), ours.server.X)
 
 
+def test_flowers_own_loop_keeps_the_C_i_that_a_rule_needs(tmp_path: Path) -> None:
+    c = config("federation.aggregate=median", "checkpoint.every=null", "federation.clients_per_round=3")
+    ours = train(c, grid_of(c), tmp_path / "ours")
+    theirs = FedMuonStrategy(build(c), RunLog(tmp_path / "theirs", {}), c)
+    Strategy.start(theirs, grid_of(c), to_record(theirs.job.server.X), num_rounds=3)
+    assert torch.equal(theirs.server.X, ours.server.X)
+    assert torch.equal(theirs.server.C, ours.server.C)
+
+
 def replace_array(record: str, make: Callable[[np.ndarray], np.ndarray]) -> Callable[[Message], Message]:
     def change(reply: Message) -> Message:
         x = from_record(reply.content.array_records[record]).numpy()
