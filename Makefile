@@ -23,8 +23,8 @@ demo: setup ## FedMuon (on Flower's Ray engine) against LocalMuon, on heterogene
 	$(BIN)/fedmuon algorithm=fedmuon engine=simulation hydra.run.dir=$(RUNS)/fedmuon && wait $$rival
 	@$(BIN)/fedmuon-report $(RUNS)
 
-test: setup ## the tests
-	$(BIN)/python -m pytest
+test: setup ## the tests, on two cores
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-long: setup ## the tests that take an hour: kills, losses and delays in real processes
 	$(BIN)/python -m pytest -m long

@@ -1,5 +1,6 @@
 """From a configuration to what the loop and the engines need: configs do not go further down than this."""
 
+import csv
 import functools
 import math
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmuon_app import process
@@ -25,7 +27,7 @@ from fedmuon_app.errors import InputError
 from fedmuon_app.federation.checkpoint import config_of
 from fedmuon_app.federation.clients import Clients
 from fedmuon_app.federation.diagnostics import Diagnostics
-from fedmuon_app.federation.folder import CHECKPOINT, finished
+from fedmuon_app.federation.folder import CHECKPOINT, LABELS, finished
 from fedmuon_app.federation.judging import hold_out
 from fedmuon_app.federation.loop import Plan
 from fedmuon_app.federation.runlog import Keeping
@@ -34,6 +36,7 @@ from fedmuon_app.federation.stopping import Stopping
 from fedmuon_app.problem import Problem, Scaling
 from fedmuon_app.seeds import rng
 
+MOST_LABELLED = 1000  # clients whose labels are written down
 OWN = "own"  # the partition of clients that bring their data
 IMAGES, PARTITIONS = sources.CACHE / "images", sources.CACHE / "partitions"
 
@@ -82,6 +85,19 @@ class Job:
         """
         ids = [i for i, m in self.sizes().items() if m]
         return None if examples is None else Diagnostics(self.clients, ids, examples, states)
+
+    def labels(self) -> NDArray[np.int64]:
+        """Examples by client and class, int64[clients, classes]."""
+        labels = self.clients.examples.labels.cpu().numpy()
+        return np.stack([np.bincount(labels[part], minlength=len(self.data.classes)) for part in self.clients.parts])
+
+    def note_labels(self, folder: Path) -> None:
+        """Leave them in a run's folder, where they are known and not too many to be looked at."""
+        if len(self.clients.examples) and len(self.clients.parts) <= MOST_LABELLED:
+            with (folder / LABELS).open("w", newline="") as stream:
+                writer = csv.writer(stream, lineterminator="\n")
+                writer.writerow(["client", *self.data.classes])
+                writer.writerows([i, *row] for i, row in enumerate(self.labels().tolist()))
 
     def sizes(self) -> dict[int, int]:
         """Number of examples by client id."""
@@ -200,12 +216,14 @@ def load_source(c: Config) -> ImageData:
         raise InputError(f"dataset.path = {path} is not there: name a folder that holds the data, or leave the key out")
     if c.dataset.name == "digits":
         return sources.digits()
-    if c.dataset.name == "image_folder":
+    if c.dataset.name in ("image_folder", "none"):
         about = c.dataset.size, c.dataset.channels, c.dataset.classes
+        if c.dataset.name == "none" and path is not None:
+            raise InputError(f"dataset.path = {path}: must be null with dataset = none; dataset=image_folder reads it")
         if c.partition.name == OWN and path is None and c.evaluation.clients == "none":
             raise InputError(
-                "dataset.path = null: name labelled pictures to test on, or let the clients judge X "
-                "(dataset.client_validation=0.1 evaluation.clients=all)"
+                "dataset.path = null: name labelled pictures to test on (dataset=image_folder), or let the clients "
+                "judge X (dataset=none dataset.client_validation=0.1 evaluation.clients=all)"
             )
         if c.partition.name == OWN:
             return pictures.test_folder(path, *about, IMAGES)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
@@ -23,11 +22,11 @@ from fedmuon_app.errors import InputError
 from fedmuon_app.federation.loop import with_data
 from fedmuon_app.federation.states import MappedStates, unnamed_states
 from fedmuon_app.federation.turns import Counted, Turn
+from fedmuon_app.report.labels import heat_map
 
-REPORT, LABELS = "dry_run.json", "labels.png"
+REPORT, HEAT_MAP = "dry_run.json", "labels.png"
 ROUNDS = 5  # local rounds that are timed
 SANE = {"muon": (1e-4, 0.05), "adam": (1e-5, 0.05), "descent": (1e-3, 3.0)}  # step sizes that results/ has seen train
-MOST_ROWS = 40  # clients that the table of labels shows
 
 Said = dict[str, Any]
 
@@ -42,7 +41,7 @@ def show(c: Config, folder: Path) -> None:
         raise InputError("dry_run = true: with partition = own the data is at the nodes, unknown here")
     job = build(c)
     ids = with_data(job.sizes(), job.plan.clients_per_round)
-    labels = histogram(job)
+    labels = job.labels()
     said = {
         "clients": clients(job, ids, labels),
         "parameters": parameters(c, job),
@@ -54,14 +53,8 @@ def show(c: Config, folder: Path) -> None:
     }
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / REPORT, (json.dumps(said, indent=2, ensure_ascii=False) + "\n").encode(), 0o666)
-    heat_map(labels[ids], job.data.classes, ids).savefig(folder / LABELS, dpi=150)
+    heat_map(labels[ids], job.data.classes, ids).savefig(folder / HEAT_MAP, dpi=150)
     print_tables(said)
-
-
-def histogram(job: Job) -> NDArray[np.int64]:
-    """Examples by client and class, int64[clients, classes]."""
-    labels = job.clients.examples.labels.cpu().numpy()
-    return np.stack([np.bincount(labels[part], minlength=len(job.data.classes)) for part in job.clients.parts])
 
 
 def clients(job: Job, ids: Sequence[int], labels: NDArray[np.int64]) -> Said:
@@ -174,22 +167,6 @@ def warnings(c: Config, job: Job, ids: Sequence[int], labels: NDArray[np.int64])
     if c.algorithm.schedule == "constant" and c.rounds >= 100:
         said.append("algorithm.schedule = constant: a cosine has ended higher in every setting that was tried")
     return said
-
-
-def heat_map(labels: NDArray[np.int64], classes: Sequence[str], ids: Sequence[int]) -> Figure:
-    """Examples by client (down) and class (across)."""
-    figure = Figure(
-        figsize=(max(4, 0.4 * len(classes) + 2), max(2.5, min(12, 0.22 * len(ids) + 1.5))), layout="constrained"
-    )
-    axes = figure.subplots()
-    image = axes.imshow(labels, aspect="auto", cmap="Blues", interpolation="nearest")
-    axes.set_xticks(range(len(classes)), list(classes), rotation=90 if max(map(len, classes)) > 2 else 0)
-    step = max(1, len(ids) // MOST_ROWS)
-    axes.set_yticks(range(0, len(ids), step), [str(i) for i in ids[::step]])
-    axes.set_xlabel("class")
-    axes.set_ylabel("client")
-    figure.colorbar(image, label="examples")
-    return figure
 
 
 def print_tables(said: Said) -> None:

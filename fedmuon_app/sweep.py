@@ -1,6 +1,6 @@
 """What Hydra is asked to do before, after and between the runs of a sweep; a run alone is checked here too."""
 
-import os
+import json
 import re
 import sys
 import time
@@ -19,10 +19,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fedmuon_app.config import Config, explain, resumed, typed
 from fedmuon_app.errors import InputError
-from fedmuon_app.federation.folder import FAILED, METRICS, RESULT
+from fedmuon_app.federation.folder import FAILED, METRICS, RESULT, SWEEP
 from fedmuon_app.interrupt import INTERRUPT
-
-SWEEP = "FEDMUON_SWEEP"  # in the environment of a sweep's processes: runs in all, those complete before, when it began
 
 
 class Runs(Callback):
@@ -52,13 +50,12 @@ class Runs(Callback):
         with read_write(config.hydra), open_dict(config.hydra):
             config.hydra.overrides.hydra.append(f"hydra.job.config.override_dirname.exclude_keys=[{','.join(kept)}]")
             config.hydra.job.config.override_dirname.exclude_keys = kept
-        os.environ[SWEEP] = f"0 0 {time.time()}"
 
     def on_multirun_end(self, config: Any, **kwargs: Any) -> None:
         """Say how many runs are complete, and end with a status that tells of those that are not."""
         folder = Path(config.hydra.sweep.dir)
         complete, failed = (sorted(folder.rglob(name)) for name in (RESULT, FAILED))
-        total, *_ = _sweep()
+        total = _sweep(folder)[0]
         if INTERRUPT.number:
             runs = f"{len(complete)} of {total} runs" if total else f"{len(complete)} runs"
             go_on = "the same command with resume=auto goes on"
@@ -96,7 +93,11 @@ def check_batch(self: Sweeper, batch: Sequence[Sequence[str]]) -> None:
                 name = str(config.hydra.sweep.subdir)
                 plan(config, words, folder / name)
                 before += (folder / name / RESULT).exists()
-    os.environ[SWEEP] = f"{len(batch)} {before} {time.time()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / SWEEP).write_text(json.dumps({"runs": len(batch), "before": before, "began": time.time()}) + "\n")
+    except OSError as error:
+        stop(f"{folder} cannot be written ({error.strerror}): name another with hydra.sweep.dir=FOLDER", status=2)
 
 
 def plan(node: Any, words: Sequence[str], folder: Path) -> tuple[Config, Path]:
@@ -132,7 +133,7 @@ def plan(node: Any, words: Sequence[str], folder: Path) -> tuple[Config, Path]:
 
 def progress(folder: Path) -> str:
     """How far the sweep of the run in ``folder`` is: "  (3 of 8 runs, 0:12:00 left)"; empty where that is unknown."""
-    total, before, began = _sweep()
+    total, before, began = _sweep(folder.parent)
     ended = [file for name in (RESULT, FAILED) for file in folder.parent.glob(f"*/{name}")]
     now = sum(file.stat().st_mtime >= began for file in ended)
     if not total or not now:
@@ -180,9 +181,12 @@ def _set(config: Any, key: str, value: Any) -> None:
         OmegaConf.update(config, key, value)
 
 
-def _sweep() -> tuple[int, int, float]:
-    total, before, began = os.environ.get(SWEEP, "0 0 0").split()
-    return int(total), int(before), float(began)
+def _sweep(folder: Path) -> tuple[int, int, float]:
+    """Runs in all, those that were complete before, and when it began; zeros where that is unknown."""
+    if not (folder / SWEEP).exists():
+        return 0, 0, 0.0
+    said = json.loads((folder / SWEEP).read_text())
+    return said["runs"], said["before"], said["began"]
 
 
 def _some(files: Sequence[Path], most: int = 5) -> str:

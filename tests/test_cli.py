@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedmuon_app import cli, sweep
+from fedmuon_app import cli
 from fedmuon_app.config import Config, names
 from fedmuon_app.config.load import run_name
 from fedmuon_app.engines import ENGINES
@@ -24,7 +24,7 @@ SMALL = ["rounds=2", "evaluation.every=1", "local.steps=1", "local.batch_size=8"
 def fedmuon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # noqa: ANN201
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    for key in ("HYDRA_FULL_ERROR", "FEDMUON_PATH", sweep.SWEEP):
+    for key in ("HYDRA_FULL_ERROR", "FEDMUON_PATH"):
         monkeypatch.setenv(key, "")
         monkeypatch.delenv(key)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -79,7 +79,7 @@ def test_a_run_and_its_folder(fedmuon, tmp_path: Path, capsys: pytest.CaptureFix
     fedmuon(*SMALL, "hydra.run.dir=here")
     assert f"results: {tmp_path / 'here'}" in capsys.readouterr().out
     assert {entry.name for entry in (tmp_path / "here").iterdir()} == {
-        ".hydra", "checkpoint.safetensors", "clients", "cohorts.jsonl", "metrics.jsonl", "model.json",
+        ".hydra", "checkpoint.safetensors", "clients", "cohorts.jsonl", "labels.csv", "metrics.jsonl", "model.json",
         "model.safetensors", "result.json",
     }  # fmt: skip
 

@@ -55,10 +55,11 @@ def check(c: Config) -> None:
 def _own(c: Config) -> list[Rule]:
     """What must hold where clients bring their own data."""
     if c.partition.name != "own":
-        return []
+        rule = "needs clients that bring their data (engine=deployment partition=own)"
+        return [("dataset", c.dataset.name, c.dataset.name != "none", rule)]
     rules: list[Rule] = [
         ("engine", c.engine.name, c.engine.name == "deployment", "must be deployment, whose nodes name their folders"),
-        ("dataset", c.dataset.name, c.dataset.name == "image_folder", "must be image_folder"),
+        ("dataset", c.dataset.name, c.dataset.name in ("image_folder", "none"), "must be image_folder or none"),
         ("dataset.classes", c.dataset.classes, bool(c.dataset.classes), "must name the classes, in one order for all"),
         (
             "dataset.validation",

@@ -39,6 +39,7 @@ def run(c: Config, folder: Path) -> None:
     progress = Progress(c.rounds, folder.name, rounds_in(folder) if c.resume else 0)
     runlog = RunLog(folder, header(c, job), tracked(c.tracker, folder, progress), keeping(c))
     rows = len(clients.parts), clients.initial_state(), clients.problem.device
+    job.note_labels(folder)
     states = states_beside(folder, *rows) if c.checkpoint.every else unnamed_states(*rows)
     train: TrainClients
     with contextlib.ExitStack() as stack:

@@ -7,6 +7,8 @@ from typing import Any
 METRICS, COHORTS = "metrics.jsonl", "cohorts.jsonl"  # a line an evaluation, a line a round
 JUDGED = "clients.jsonl"  # what each client says of X, a line an evaluation
 RESULT, MODEL, ABOUT_MODEL = "result.json", "model.safetensors", "model.json"  # of a run that is complete
+LABELS = "labels.csv"  # examples by client and class
+SWEEP = "sweep.json"  # beside the runs of a sweep: how many, and when it began
 BEST = "model.best.safetensors"  # the model of the best evaluation so far
 GOING = "going.json"  # of a run that has begun and is not complete: what result.json will begin with
 FAILED = "failed.json"  # of one that did not complete: why, its configuration, versions

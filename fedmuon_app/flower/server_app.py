@@ -42,6 +42,7 @@ def main(grid: Grid, context: Context) -> None:
             refuse_another_run(config, folder)  # only here is the folder to be seen
         job = build(config)
         runlog = RunLog(folder, header(config, job), tracked(config.tracker, folder, _say), keeping(config))
+        job.note_labels(folder)
         strategy = FedMuonStrategy(job, runlog, config)
         strategy.start(grid, to_record(job.server.X), config.rounds, config.federation.round_timeout)
         X = strategy.server.X

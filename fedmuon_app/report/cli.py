@@ -7,11 +7,11 @@ from datetime import datetime
 from pathlib import Path
 
 from fedmuon_app.errors import InputError
-from fedmuon_app.report.figure import KINDS, draw, drawable, in_format, png_and_svg
+from fedmuon_app.report.figure import in_format, png_and_svg
+from fedmuon_app.report.figures import NAMES, figures
 from fedmuon_app.report.files import archive, read_runs, unfinished
 from fedmuon_app.report.page import page
 from fedmuon_app.report.runs import Experiment, Run, experiments
-from fedmuon_app.report.strip import STRIP, strip
 from fedmuon_app.report.table import markdown, tables, to_csv
 from fedmuon_app.report.watch import serve
 from fedmuon_app.terminal import tolerate
@@ -81,8 +81,8 @@ def check_metric(metric: str | None) -> None:
         InputError: names them.
     """
     for name in (metric or "").split(",") if metric else ():
-        if name not in (names := [kind.name for kind in (*KINDS, STRIP)]):
-            raise InputError(f"--metric {name}: must be among {', '.join(names)}")
+        if name not in NAMES:
+            raise InputError(f"--metric {name}: must be among {', '.join(NAMES)}")
 
 
 def _limits(text: str) -> tuple[float, float]:
@@ -109,11 +109,7 @@ def write(
     out.mkdir(parents=True, exist_ok=True)
     files: dict[str, str | bytes] = {}
     svgs = {}
-    wanted = None if metric is None else metric.split(",")
-    drawn = {k: draw(some, k, ylim=ylim) for k, some in drawable(found).items() if wanted is None or k.name in wanted}
-    if (wanted is None or STRIP.name in wanted) and (clients := strip(found)):
-        drawn[STRIP] = clients
-    for kind, figure in drawn.items():
+    for kind, figure in figures(found, None if metric is None else metric.split(","), ylim).items():
         png, svgs[kind] = png_and_svg(figure)
         files |= {f"{kind.name}.png": png, f"{kind.name}.svg": svgs[kind]}
         if also:

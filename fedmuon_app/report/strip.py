@@ -1,17 +1,20 @@
-"""Every client at the end of each method: who is served well, and who badly."""
+"""Who is served well, and who badly: every client at the end of each method, and the worst of them over the rounds."""
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from fedmuon_app.federation.folder import JUDGED
-from fedmuon_app.report.figure import Kind, shown
+from fedmuon_app.report.figure import Kind, curve, shown
 from fedmuon_app.report.runs import LAST, Experiment, Run
 
 STRIP = Kind("clients", "method", "accuracy of each client", lambda run, line: None)
+SERVED = Kind("clients_served", "round", "mean, 10th percentile and worst client", lambda run, line: line["round"])
+PARTS = {"client_accuracy_mean": "-", "client_accuracy_p10": "--", "client_accuracy_worst": ":"}
 WIDTH = 0.3  # of a method's dots, of the distance between two
 
 
@@ -43,4 +46,24 @@ def strip(experiments: Sequence[Experiment]) -> Figure | None:
         ax.set_title(panel, fontsize="medium")
         ax.set_ylabel(STRIP.y_label)
         ax.grid(axis="y", alpha=0.3)
+    return figure
+
+
+def served(experiments: Sequence[Experiment]) -> Figure | None:
+    """Over the rounds the clients' mean, 10th percentile and worst of each method; None where no client was asked."""
+    kinds = {replace(SERVED, y=key): style for key, style in PARTS.items()}
+    some = [e for e in experiments if e.runs and all(len(curve(e, kind)[0]) for kind in kinds)]
+    if not some:
+        return None
+    panels = list(dict.fromkeys(e.panel for e in some))
+    figure = Figure(figsize=(5.6 * len(panels), 4.2), layout="constrained")
+    for ax, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        for line in shown([e for e in some if e.panel == panel]):
+            for kind, style in kinds.items():
+                x, mean, _ = curve(line.experiment, kind)
+                ax.plot(x, mean, style, color=line.colour, linewidth=1.6, label=line.label if style == "-" else None)
+        ax.set(xlabel="round", ylabel="accuracy at the clients")
+        ax.set_title(f"{panel}\n(mean: solid; 10th percentile: dashed; worst client: dotted)", fontsize="medium")
+        ax.legend(fontsize="small")
+        ax.grid(alpha=0.3)
     return figure

@@ -1,16 +1,19 @@
 """``fedmuon-report --watch``: the page of runs that are going on, made anew when one of them has something new."""
 
+import json
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from statistics import fmean
 from threading import Lock
 
-from fedmuon_app.federation.folder import FAILED, METRICS, RESULT
-from fedmuon_app.report.figure import draw, drawable, png_and_svg
+from fedmuon_app.federation.folder import FAILED, LOCK, METRICS, RESULT, SWEEP
+from fedmuon_app.report.figure import png_and_svg
+from fedmuon_app.report.figures import figures
 from fedmuon_app.report.files import read_runs
 from fedmuon_app.report.page import page
-from fedmuon_app.report.runs import Run, experiments
+from fedmuon_app.report.runs import Experiment, Run, experiments
 from fedmuon_app.report.table import Row, Table, tables
 
 REFRESH = 10  # seconds between a browser's looks
@@ -68,20 +71,61 @@ def html(folders: Sequence[Path], methods: Callable[[Sequence[Run]], list[Run]])
     if not runs:
         return f'<!doctype html><meta http-equiv="refresh" content="{REFRESH}"><p>No run has an evaluation yet.</p>'
     found = experiments(runs)
-    svgs = {kind: png_and_svg(draw(some, kind))[1] for kind, some in drawable(found).items()}
-    return page(found, [going(runs), *tables(found)], svgs, folders[0].absolute(), datetime.now(), REFRESH)
+    svgs = {kind: png_and_svg(figure)[1] for kind, figure in figures(found).items()}
+    return page(
+        found,
+        [going(found, sweeps(folders, runs)), *tables(found)],
+        svgs,
+        folders[0].absolute(),
+        datetime.now(),
+        REFRESH,
+    )
 
 
-def going(runs: Sequence[Run]) -> Table:
-    """How far the runs are that are not complete."""
-    rows = []
-    for run in runs:
-        if not run.result.get("going"):
-            continue
-        last, rounds = run.lines[-1], int(run.config["rounds"])
-        speed = last["round"] / max(last["seconds"], 1e-9)
-        left = timedelta(seconds=round((rounds - last["round"]) / speed))
-        accuracy = f"{last['test_accuracy']:.4f}"
-        rows.append(Row([run.folder.name, f"{last['round']} of {rounds}", accuracy, f"{speed:.2f}", str(left)], [run]))
-    caption = f"{len(rows)} of {len(runs)} runs are going on, or were stopped; the page looks again every {REFRESH} s."
-    return Table("going", "Going on", caption, ("run", "round", "accuracy", "rounds/s", "left"), rows)
+def going(experiments: Sequence[Experiment], sweeps: Sequence[str] = ()) -> Table:
+    """How far the runs are that are not complete; ``sweeps`` are sentences on whole sweeps."""
+    rows, total = [], 0
+    for e in experiments:
+        total += len(e.all_runs)
+        for run in (run for run in e.all_runs if run.result.get("going")):
+            last, rounds = run.lines[-1], int(run.config["rounds"])
+            left = str(timedelta(seconds=round(_whole(run) - last["seconds"]))) if _is_training(run) else "stopped"
+            cells = [f"{last['round']} of {rounds}", f"{last['test_accuracy']:.4f}", f"{_speed(run):.2f}", left]
+            rows.append(Row([e.panel, e.name, e.settings, str(run.config["seed"]), *cells], [run]))
+    looks = f"{len(rows)} of {total} runs are going on, or were stopped; the page looks again every {REFRESH} s."
+    columns = ("data", "method", "settings", "seed", "round", "accuracy", "rounds/s", "left")
+    return Table("going", "Going on", " ".join([looks, *sweeps]), columns, rows)
+
+
+def sweeps(folders: Sequence[Path], runs: Sequence[Run]) -> list[str]:
+    """Of each sweep in these folders how far it is, and how long it will take if it goes on as now."""
+    said = []
+    for file in sorted({file.resolve() for folder in folders for file in folder.rglob(SWEEP)}):
+        place, total = file.parent, int(json.loads(file.read_text())["runs"])
+        begun = [run for run in runs if run.folder.parent == place]
+        now = [run for run in begun if run.result.get("going") and _is_training(run)]
+        ended = [run for run in begun if not run.result.get("going")]
+        text = f"{place.name}: {len(ended)} of {total} runs have ended"
+        if now:
+            typical = fmean(_whole(run) for run in begun if run.lines)
+            rest = -(-max(0, total - len(ended) - len(now)) // len(now)) * typical
+            left = max(_whole(run) - run.lines[-1]["seconds"] for run in now) + rest
+            text += f", {timedelta(seconds=round(left))} left"
+        said.append(f"{text}.")
+    return said
+
+
+def _is_training(run: Run) -> bool:
+    return (run.folder / LOCK).exists()
+
+
+def _speed(run: Run) -> float:
+    """Rounds a second."""
+    last = run.lines[-1]
+    return float(last["round"]) / max(float(last["seconds"]), 1e-9)
+
+
+def _whole(run: Run) -> float:
+    """Seconds of a run from its first round to its last, or to where it ended."""
+    rounds = int(run.config["rounds"]) if run.result.get("going") else run.lines[-1]["round"]
+    return float(rounds / _speed(run))

@@ -22,8 +22,8 @@ BIN = Path(sys.executable).parent
 class Cluster:
     """Separate processes: a SuperLink with a database, and ``nodes`` SuperNodes that play the clients in turn."""
 
-    def __init__(self, folder: Path, nodes: int) -> None:
-        self.folder, self.count = folder, nodes
+    def __init__(self, folder: Path, nodes: int, data: Path | None = None) -> None:
+        self.folder, self.count, self.data = folder, nodes, data
         self.certs, self.port = folder / "certs", free_port()
         self.ports = [free_port() for _ in range(nodes)]
         self.processes: dict[str, psutil.Popen] = {}
@@ -55,6 +55,8 @@ class Cluster:
 
     def node(self, i: int, trust: Sequence[str] | None = None, key: Path | None = None) -> None:
         config = f'partition-id={i} num-partitions={self.count} state-dir="{self.state(i)}"'
+        if self.data is not None:
+            config += f' data-path="{self.data / str(i)}"'
         if trust is None:
             trust = ("--root-certificates", str(self.certs / "ca.crt"))
         if key is None:
@@ -129,8 +131,9 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path, nodes: int) -> Iterator[Cluster]:
-    one = Cluster(folder, nodes)
+def cluster(folder: Path, nodes: int, data: Path | None = None) -> Iterator[Cluster]:
+    """Started; with ``data``, node i has the pictures in its folder i."""
+    one = Cluster(folder, nodes, data)
     try:
         one.start()
         yield one

@@ -25,7 +25,7 @@ def test_the_runs_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     in_process.run(load(SMALL), tmp_path)
     assert {file.name for file in tmp_path.iterdir()} == {
         "metrics.jsonl", "result.json", "model.safetensors", "cohorts.jsonl", "checkpoint.safetensors",
-        "clients", "model.json",
+        "clients", "model.json", "labels.csv",
     }  # fmt: skip
     result = json.loads((tmp_path / "result.json").read_text())
     assert (result["algorithm"], result["dataset"], result["seed"], result["rounds"]) == ("fedmuon", "digits", 0, 4)

@@ -118,9 +118,11 @@ def test_one_who_is_away_at_a_resume_counts_and_one_who_comes_late_is_asked(tmp_
 
 def test_a_server_without_any_data_goes_by_what_the_clients_say(tmp_path: Path) -> None:
     words = [*sites(tmp_path / "sites"), "rounds=6", "evaluation.every=2", "dataset.client_validation=0.34"]
-    words = [word for word in words if not word.startswith("dataset.path")]
+    words = [word for word in words if not word.startswith(("dataset.path", "dataset="))] + ["dataset=none"]
     with pytest.raises(InputError, match=r"dataset\.path = null: name labelled pictures"):
         build(config(*words))
+    with pytest.raises(InputError, match="must be null with dataset = none"):
+        build(config(*words, "evaluation.clients=all", f"dataset.path={tmp_path}"))
     c = config(*words, "evaluation.clients=all", "checkpoint.best=true", "algorithm.lr=0.02")
     grid = with_sites(grid_of(c, N), tmp_path / "sites", tmp_path / "states")
     strategy = train(c, grid, tmp_path / "run")

@@ -1,13 +1,16 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from fedmuon_app.build import build
 from fedmuon_app.config import load
 from fedmuon_app.engines import in_process
 from fedmuon_app.report.cli import write
 from fedmuon_app.report.files import read_runs
+from fedmuon_app.report.labels import heat_maps
 from fedmuon_app.report.runs import experiments
-from fedmuon_app.report.strip import of_clients, strip
+from fedmuon_app.report.strip import of_clients, served, strip
 
 WORDS = ["rounds=2", "evaluation.every=1", "engine.workers=0", "checkpoint.every=null"]
 
@@ -30,9 +33,31 @@ def test_a_dot_a_client(folder: Path) -> None:
     assert len(dots[0].get_ydata()) == 16
 
 
+def test_the_mean_the_tenth_percentile_and_the_worst_in_one_figure(folder: Path) -> None:
+    found = experiments(read_runs([folder]))
+    figure = served(found)
+    assert figure is not None
+    lines = figure.axes[0].lines
+    assert [line.get_linestyle() for line in lines] == ["-", "--", ":"] * 2
+    worst = [line["client_accuracy_worst"] for line in found[0].runs[0].lines]
+    assert list(lines[2].get_ydata()) == worst
+    assert list(lines[0].get_ydata()) >= worst
+
+
+def test_who_holds_which_classes(folder: Path) -> None:
+    job = build(load([*WORDS, "dataset.client_validation=0.2"]))
+    head, *rows = (folder / "fedmuon" / "labels.csv").read_text().splitlines()
+    assert head == "client,0,1,2,3,4,5,6,7,8,9"
+    assert [[int(x) for x in row.split(",")[1:]] for row in rows] == job.labels().tolist()
+    figure = heat_maps(experiments(read_runs([folder])))
+    assert figure is not None
+    (image,) = figure.axes[0].images
+    assert np.asarray(image.get_array()).tolist() == job.labels().tolist()
+
+
 def test_it_is_in_the_report_where_clients_were_asked(folder: Path, tmp_path: Path) -> None:
     files = {path.name for path in write(experiments(read_runs([folder])), tmp_path / "a")}
-    assert {"clients.png", "clients.svg", "clients.csv", "client_accuracy_worst.png"} <= files
+    assert {"clients.png", "clients.svg", "clients.csv", "client_accuracy_worst.png", "clients_served.png"} <= files
     assert 'id="clients"' in (tmp_path / "a" / "index.html").read_text()
     in_process.run(load([*WORDS, "algorithm=fedavg"]), tmp_path / "run")
     files = {path.name for path in write(experiments(read_runs([tmp_path / "run"])), tmp_path / "b")}

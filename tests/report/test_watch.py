@@ -4,6 +4,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from fedmuon_app.config import load
 from fedmuon_app.engines import in_process
 from fedmuon_app.federation.folder import GOING, RESULT
 from fedmuon_app.report.files import read_runs
-from fedmuon_app.report.watch import html, state
+from fedmuon_app.report.watch import html, state, sweeps
 
 WORDS = ["rounds=4", "evaluation.every=2", "engine.workers=0", "checkpoint.every=null"]
 
@@ -45,6 +46,18 @@ def test_the_page_shows_what_goes_on_beside_what_is_complete(sweep: Path) -> Non
     assert "1 of 2 runs are going on" in page
     assert "2 of 4" in page
     assert [run.folder.name for run in read_runs([sweep])] == ["fedavg"]
+
+
+def test_how_long_the_whole_sweep_will_take(sweep: Path) -> None:
+    (sweep / "sweep.json").write_text('{"runs": 5, "before": 0, "began": 0}')
+    assert f"{sweep.name}: 1 of 5 runs have ended." in html([sweep], list)  # nothing trains
+    (sweep / "fedmuon" / ".lock").touch()
+    runs = [run for run in read_runs([sweep], going=True) if run.lines]
+    done, half = sorted(runs, key=lambda run: bool(run.result.get("going")))
+    whole = half.lines[-1]["seconds"] * 4 / half.lines[-1]["round"]
+    typical = (done.lines[-1]["seconds"] + whole) / 2
+    left = timedelta(seconds=round(whole - half.lines[-1]["seconds"] + 3 * typical))  # three more, one after the other
+    assert sweeps([sweep], runs) == [f"{sweep.name}: 1 of 5 runs have ended, {left} left."]
 
 
 def test_it_is_made_anew_when_there_is_something_new(sweep: Path) -> None:
