@@ -3,7 +3,7 @@
 import csv
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -15,11 +15,11 @@ from torch import Tensor
 
 from fedmuon_app import process
 from fedmuon_app.algorithms.layout import NamedTensors
-from fedmuon_app.algorithms.methods import METHODS, Control, Method
+from fedmuon_app.algorithms.methods import METHODS, Control, Hyper, Method
 from fedmuon_app.algorithms.schedules import Schedule
 from fedmuon_app.algorithms.server import Server, initial_server
-from fedmuon_app.algorithms.steps import Hyper
-from fedmuon_app.config import Config, build_module, dump, loads, refuse_another
+from fedmuon_app.algorithms.steps import Adam, Muon, Sgd, StepRule
+from fedmuon_app.config import Config, build_target, dump, loads, refuse_another
 from fedmuon_app.data import pictures, sources
 from fedmuon_app.data.examples import ImageData, blank
 from fedmuon_app.data.partition import Deal, partition
@@ -76,15 +76,10 @@ class Job:
         counts = self.clients.problem.confusion(X, self.data.test, len(self.data.classes))
         return {"confusion": {"classes": list(self.data.classes), "counts": counts.tolist()}}
 
-    def diagnostics(self, examples: int | None, states: ClientStates | None) -> Diagnostics | None:
-        """What ``evaluation.diagnostics`` = examples asks for.
-
-        Args:
-            examples: of each client; None: nothing is asked for.
-            states: as :class:`Diagnostics` has them.
-        """
-        ids = [i for i, m in self.sizes().items() if m]
-        return None if examples is None else Diagnostics(self.clients, ids, examples, states)
+    def diagnostics(self, c: Config, states: ClientStates | None) -> Diagnostics | None:
+        """What ``evaluation.diagnostics`` asks for; ``states`` as :class:`Diagnostics` has them."""
+        ids, examples = [i for i, m in self.sizes().items() if m], c.evaluation.diagnostics
+        return None if examples is None else Diagnostics(self.clients, ids, examples, states, build_muon(c))
 
     def labels(self) -> NDArray[np.int64]:
         """Examples by client and class, int64[clients, classes]."""
@@ -120,7 +115,7 @@ def build(c: Config, own: Path | None = None, threads: int | None = None) -> Job
     device = pick_device(c.device)
     data = load_data(c) if own is None else load_own_data(c, own)
     problem = Problem(
-        functools.partial(build_module, model_of(c, data)),
+        functools.partial(build_target, "model", model_of(c, data)),
         c.seed,
         device,
         Scaling(data.mean, data.std),
@@ -130,6 +125,12 @@ def build(c: Config, own: Path | None = None, threads: int | None = None) -> Job
     )
     problem.check(data.test if len(data.test) else blank(data.test), len(data.classes))
     method = build_method(c)
+    for key, rule, shapes in (
+        ("step", method.matrix_step, problem.layout.matrices),
+        ("vector_step", method.vector_step, problem.layout.vectors),
+    ):
+        if getattr(c.algorithm, key) is not None:
+            try_rule(f"algorithm.{key}._target_ = {getattr(c.algorithm, key)['_target_']}", rule, list(shapes.values()))
     n = c.federation.num_clients
     if c.partition.name == OWN:
         parts = [np.arange(len(data.train))] * n  # none at the server
@@ -165,29 +166,71 @@ def model_of(c: Config, data: ImageData) -> dict[str, Any]:
 
 
 def build_method(c: Config) -> Method:
-    """The row of the table, with ``algorithm.control`` in place of its own where that is set."""
-    method = METHODS[c.algorithm.name]
-    return replace(method, control=cast(Control, c.algorithm.control)) if c.algorithm.control else method
+    """The row of the table, with what ``algorithm`` says in place of its own: step rules, their numbers, the control.
+
+    Raises:
+        InputError: a step rule cannot be built, or there is no control variate to start.
+    """
+    a = c.algorithm
+    row = METHODS.get(a.name, Method(Sgd(), Sgd()))
+    matrix = _with_numbers(c, row.matrix_step) if a.step is None else build_target("algorithm.step", a.step)
+    vector = (
+        _with_numbers(c, row.vector_step)
+        if a.vector_step is None
+        else build_target("algorithm.vector_step", a.vector_step)
+    )
+    method = Method(matrix, vector, cast(Control, a.control or row.control))
+    if a.start == "gradient" and method.control == "none":
+        raise InputError(f"algorithm.start = gradient: {a.name} has no control variate to start; leave it at zeros")
+    return method
+
+
+def _with_numbers(c: Config, rule: StepRule) -> StepRule:
+    """A rule of the table with its numbers of this run."""
+    a = c.algorithm
+    if isinstance(rule, Muon):
+        return build_muon(c)
+    return Adam(a.alpha, a.momentum == "heavy_ball", a.beta2, a.eps) if isinstance(rule, Adam) else rule
+
+
+def build_muon(c: Config) -> Muon:
+    """Muon's step, as ``algorithm.lmo`` says."""
+    lmo = c.algorithm.lmo
+    p, q, s = lmo.coefficients
+    norm = build_target("algorithm.lmo.norm", lmo.norm) if isinstance(lmo.norm, dict) else lmo.norm
+    return Muon(norm, None if lmo.exact else lmo.steps, (p, q, s), lmo.dtype == "bfloat16", lmo.scale)
+
+
+def try_rule(name: str, rule: StepRule, shapes: Sequence[torch.Size]) -> None:
+    """Let a rule of somebody's own take a step, before anything trains.
+
+    Raises:
+        InputError: it is none, or fails, or gives other than a direction and its slots.
+    """
+    d = sum(shape.numel() for shape in shapes)
+    try:
+        slots = {key: torch.zeros(size) for key, size in rule.slots(shapes).items()}
+        G, g, X = torch.ones(3, d)
+        D, kept = rule(G, g, X, slots, 1, shapes)
+        found = [D.shape, *(kept[key].shape for key in slots)]
+    except Exception as error:  # whatever somebody's rule does
+        raise InputError(f"{name}: it cannot take a step ({type(error).__name__}: {error})") from error
+    if found != [G.shape, *(x.shape for x in slots.values())] or set(kept) != set(slots):
+        raise InputError(f"{name}: it must give a direction of {d} numbers, and each of its slots in the size it had")
 
 
 def build_hyper(c: Config) -> Hyper:
-    """The numbers of the method."""
+    """The numbers of the method that belong to no step rule."""
     a = c.algorithm
-    p, q, s = a.lmo.coefficients
     return Hyper(
         lr=a.lr,
         vector_lr=a.lr if a.vector_lr is None else a.vector_lr,
         alpha=a.alpha,
         heavy_ball=a.momentum == "heavy_ball",
         keep_momentum=a.keep_momentum,
-        norm=a.lmo.norm,
-        T=None if a.lmo.exact else a.lmo.steps,
-        coefficients=(p, q, s),
-        bfloat16=a.lmo.dtype == "bfloat16",
-        scale=a.lmo.scale,
-        beta2=a.beta2,
-        eps=a.eps,
-        schedule=Schedule(a.schedule, c.rounds, a.warmup, a.final),
+        schedule=build_target("algorithm.schedule", a.schedule)
+        if isinstance(a.schedule, dict)
+        else Schedule(a.schedule, c.rounds, a.warmup, a.final),
         weight_decay=a.weight_decay,
         clip=a.clip,
         prox=a.prox,

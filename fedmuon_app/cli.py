@@ -43,9 +43,7 @@ def main() -> None:
     register()
     wants_tracebacks = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come here as they are
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))  # a model of the user's; last, so that no file there hides a module
-    os.environ["FEDMUON_PATH"] = str(Path.cwd())  # the same in Flower's processes
+    see_own(words)
     Sweeper.validate_batch_is_legal = check_batch  # type: ignore[method-assign]
     try:
         hydra.main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(run)()
@@ -63,12 +61,26 @@ def main() -> None:
         stop(f"{type(error).__name__}: {error} (HYDRA_FULL_ERROR=1 shows where)", status=1)
 
 
+def see_own(words: Sequence[str]) -> None:
+    """Let modules of the user's be found, here and in Flower's processes: in the current folder, and beside own YAMLs.
+
+    They come last, so that no file there hides a module.
+    """
+    places = [Path.cwd()]
+    for word, value in zip(words, [*words[1:], ""], strict=True):
+        flag, _, joined = word.partition("=")
+        if flag in ("--config-dir", "-cd"):
+            own = Path(joined or value).absolute()
+            places += [own, *sorted(folder for folder in own.glob("*") if folder.is_dir())]
+    sys.path += [str(place) for place in places if str(place) not in sys.path]
+    os.environ["FEDMUON_PATH"] = os.pathsep.join(map(str, places))
+
+
 def use(words: Sequence[str]) -> None:
     """``fedmuon predict`` and ``fedmuon export``."""
     from fedmuon_app import predict  # torch
 
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
+    see_own([])
     try:
         predict.main(words)
     except InputError as error:

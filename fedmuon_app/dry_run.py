@@ -1,6 +1,7 @@
 """``dry_run=true``: what a run will be, before it is. One local round of one client is trained, and nothing is kept."""
 
 import json
+import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from torch.utils.flop_counter import FlopCounterMode
 
+from fedmuon_app.algorithms.steps import Muon, StepRule
 from fedmuon_app.build import OWN, Job, build, pick_device
 from fedmuon_app.config import Config
 from fedmuon_app.disk import write_whole
@@ -26,7 +28,7 @@ from fedmuon_app.report.labels import heat_map
 
 REPORT, HEAT_MAP = "dry_run.json", "labels.png"
 ROUNDS = 5  # local rounds that are timed
-SANE = {"muon": (1e-4, 0.05), "adam": (1e-5, 0.05), "descent": (1e-3, 3.0)}  # step sizes that results/ has seen train
+SANE = {"muon": (1e-4, 0.05), "adam": (1e-5, 0.05), "sgd": (1e-3, 3.0)}  # step sizes that results/ has seen train
 
 Said = dict[str, Any]
 
@@ -68,17 +70,22 @@ def clients(job: Job, ids: Sequence[int], labels: NDArray[np.int64]) -> Said:
 
 def parameters(c: Config, job: Job) -> Said:
     """Which rule takes which parameter, and what Newton-Schulz costs beside a gradient (floating-point operations)."""
-    layout, method, hp = job.clients.problem.layout, job.clients.method, job.clients.hp
-    rules = dict.fromkeys(layout.matrices, method.matrix_step.__name__)
-    rules |= dict.fromkeys(layout.vectors, method.vector_step.__name__)
+    layout, method = job.clients.problem.layout, job.clients.method
+    rule = method.matrix_step
+    rules = dict.fromkeys(layout.matrices, named(rule)) | dict.fromkeys(layout.vectors, named(method.vector_step))
     batch = job.clients.minibatches(largest(job), 0, 1)[0]
     with FlopCounterMode(display=False) as counter:
         job.clients.problem.gradient(job.server.X, batch)
     shapes = {w: [shape[0], shape[1:].numel()] for w, shape in layout.matrices.items()}
-    muon = method.matrix_step.__name__ == "muon" and hp.T is not None and hp.norm == "spectral"
-    orthogonal = sum(newton_schulz_flops(d1, d2, hp.T or 0) for d1, d2 in shapes.values()) if muon else 0
-    return {"d": len(layout), "rules": rules, "matrices": shapes, "T": hp.T if muon else None,
+    T = rule.T if isinstance(rule, Muon) and rule.norm == "spectral" else None
+    orthogonal = sum(newton_schulz_flops(d1, d2, T or 0) for d1, d2 in shapes.values())
+    return {"d": len(layout), "rules": rules, "matrices": shapes, "T": T,
             "flop_newton_schulz": orthogonal, "flop_gradient": counter.get_total_flops()}  # fmt: skip
+
+
+def named(rule: StepRule) -> str:
+    """A step rule's name."""
+    return type(rule).__name__.lower()
 
 
 def newton_schulz_flops(d1: int, d2: int, T: int) -> int:
@@ -160,8 +167,7 @@ def warnings(c: Config, job: Job, ids: Sequence[int], labels: NDArray[np.int64])
     missing = [name for name, count in zip(job.data.classes, labels.sum(0), strict=True) if not count]
     if missing:
         said.append(f"no client has any example of class {', '.join(missing)}")
-    rule = job.clients.method.matrix_step.__name__
-    low, high = SANE[rule]
+    low, high = SANE.get(named(job.clients.method.matrix_step), (0.0, math.inf))
     if not low <= c.algorithm.lr <= high:
         said.append(f"algorithm.lr = {c.algorithm.lr:g} lies outside of what has trained here ({low:g} to {high:g})")
     if c.algorithm.schedule == "constant" and c.rounds >= 100:

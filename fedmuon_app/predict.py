@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from fedmuon_app.config import build_module, refuse_others
+from fedmuon_app.config import build_target, refuse_others
 from fedmuon_app.data.pictures import picture
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.folder import ABOUT_MODEL, MODEL
@@ -87,8 +87,8 @@ def trained(run: Path, allow: Sequence[str] = ()) -> Trained:
         raise InputError(f"{run} holds no complete run: {Path(error.filename).name} is not there") from error
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{run}: its model cannot be read ({type(error).__name__}: {error})") from error
-    refuse_others(model, allow)
-    module = build_module(model)
+    refuse_others("model", model, allow)
+    module = build_target("model", model)
     try:
         module.load_state_dict(state)
     except RuntimeError as error:

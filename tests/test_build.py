@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedmuon_app.algorithms.steps import Adam, Muon
 from fedmuon_app.build import build, build_hyper, build_method, pick_device, refuse_another_run
 from fedmuon_app.config import load
 from fedmuon_app.data.examples import Examples
@@ -16,12 +17,14 @@ def test_a_step_size_of_vectors_that_is_not_given_is_that_of_matrices() -> None:
 
 
 def test_the_numbers_of_the_oracle() -> None:
-    hp = build_hyper(load(["algorithm.lmo.exact=true", "algorithm.momentum=heavy_ball"]))
-    assert hp.T is None
-    assert hp.heavy_ball
-    assert build_hyper(load([])).coefficients == (15 / 8, -5 / 4, 3 / 8)
-    assert build_hyper(load(["algorithm.lmo.steps=0"])).T == 0
-    assert build_hyper(load(["algorithm.lmo.dtype=bfloat16"])).bfloat16
+    c = load(["algorithm.lmo.exact=true", "algorithm.momentum=heavy_ball"])
+    assert build_method(c).matrix_step == Muon(T=None)
+    assert build_hyper(c).heavy_ball
+    assert build_method(load([])).matrix_step == Muon("spectral", 5, (15 / 8, -5 / 4, 3 / 8), False, "moonlight")
+    assert build_method(load(["algorithm.lmo.steps=0"])).matrix_step == Muon(T=0)
+    assert build_method(load(["algorithm.lmo.dtype=bfloat16"])).matrix_step == Muon(bfloat16=True)
+    c = load(["algorithm=fedavg_adam", "algorithm.beta2=0.9", "algorithm.momentum=heavy_ball", "algorithm.alpha=0.5"])
+    assert build_method(c).vector_step == Adam(0.5, True, 0.9, 1e-8)
 
 
 def test_the_control_can_be_replaced() -> None:

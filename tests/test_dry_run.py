@@ -23,7 +23,7 @@ def test_it_says_what_the_run_then_is(tmp_path: Path, capsys: pytest.CaptureFixt
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert said["bytes"]["in_all"] == result["bytes_up"] + result["bytes_down"]
     assert said["parameters"]["d"] == 61706
-    assert set(said["parameters"]["rules"].values()) == {"muon", "descent"}
+    assert set(said["parameters"]["rules"].values()) == {"muon", "sgd"}
     assert sum(map(sum, said["clients"]["labels"].values())) == len(build(load(words)).clients.examples) - sum(
         map(len, build(load(words)).clients.held)
     )

@@ -5,15 +5,15 @@ Parameters, momenta and control variates are flat vectors float[d], laid out by 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from fedmuon_app.algorithms.layout import Layout
-from fedmuon_app.algorithms.methods import Method
-from fedmuon_app.algorithms.steps import Hyper, Moments, adam
+from fedmuon_app.algorithms.layout import Layout, all_finite
+from fedmuon_app.algorithms.methods import Hyper, Method
+from fedmuon_app.algorithms.steps import Slots, StepRule
 
 Batch = TypeVar("Batch")
 
@@ -35,14 +35,14 @@ class ClientState:
     Attributes:
         M: M_i, the momentum (Adam's first moment is the same thing).
         C: C_i. Under momentum control it is M itself, one tensor; float[0] without a control.
-        v: Adam's second moment; float[0] for the other step rules.
-        t: Adam's count of steps since its moments were zero.
+        kept: the slots of the step rules, by ``matrices.NAME`` and ``vectors.NAME``.
+        t: steps since M and the slots were zero.
         steps: minibatches drawn in this client's life; it decides which one comes next.
     """
 
     M: Tensor
     C: Tensor
-    v: Tensor
+    kept: Slots = field(default_factory=dict)
     t: int = 0
     steps: int = 0
 
@@ -62,11 +62,16 @@ class Update:
     loss: float
 
 
-def initial_state(method: Method, X: Tensor) -> ClientState:
-    """M_i = 0 and C_i = 0: the state of a client that has never been sampled (Theorem 1's start)."""
-    M, nothing = torch.zeros_like(X), X.new_zeros(0)
-    C = {"none": nothing, "gradient": torch.zeros_like(X), "momentum": M}[method.control]
-    return ClientState(M, C, v=torch.zeros_like(X) if _uses_adam(method) else nothing)
+def initial_state(method: Method, layout: Layout, X: Tensor) -> ClientState:
+    """M_i = 0, C_i = 0 and slots of zeros: the state of a client that has never been sampled (Theorem 1's start)."""
+    M = torch.zeros_like(X)
+    C = {"none": X.new_zeros(0), "gradient": torch.zeros_like(X), "momentum": M}[method.control]
+    slots = {
+        f"{part}.{name}": X.new_zeros(size)
+        for part, rule, shapes in _rules(method, layout)
+        for name, size in rule.slots(shapes).items()
+    }
+    return ClientState(M, C, slots)
 
 
 @torch.no_grad()
@@ -123,26 +128,35 @@ def local_round(
         What to send, and the state to keep once that is on its way.
 
     Raises:
-        NonFiniteError: X_i, M_i or v is not finite at the end.
+        NonFiniteError: X_i, M_i or a slot is not finite at the end.
         ValueError: no minibatch.
     """
     if not batches:
         raise ValueError("a local round needs at least one minibatch")
     K = len(batches)
-    X_i, M, C_next, v, loss = local_steps(
-        method, hp, layout, gradient, X, C, (state.M, state.C, state.v), state.t, batches
+    X_i, M, C_next, slots, loss = local_steps(
+        method, hp, layout, gradient, X, C, (state.M, state.C, state.kept), state.t, batches
     )
-    if names := layout.not_finite(X_i, M, *([v] if len(v) else [])):
+    if names := layout.not_finite(X_i, M) or slots_not_finite(layout, slots):
         raise not_finite(names, K)
-    return Update(X_i, C_next - state.C, float(loss)), next_state(method, hp, state, K, M, C_next, v)
+    return Update(X_i, C_next - state.C, float(loss)), next_state(method, hp, state, K, M, C_next, slots)
+
+
+def slots_not_finite(layout: Layout, slots: Slots) -> str:
+    """Names of some parameters for which a slot holds a NaN or an infinity; empty when all is well."""
+    for name, x in slots.items():
+        if not all_finite(x):
+            own = Layout(layout.matrices, {}) if name.startswith("matrices.") else Layout({}, layout.vectors)
+            return own.not_finite(x) if len(x) == len(own) else f"{name} of the step rule"
+    return ""
 
 
 def next_state(
-    method: Method, hp: Hyper, state: ClientState, K: int, M: Tensor, C_next: Tensor, v: Tensor
+    method: Method, hp: Hyper, state: ClientState, K: int, M: Tensor, C_next: Tensor, slots: Slots
 ) -> ClientState:
     """What client i keeps after the K steps of :func:`local_steps` that began in ``state``."""
-    t = (state.t if hp.keep_momentum else 0) + K if _uses_adam(method) else 0
-    return ClientState(M, M if method.control == "momentum" else C_next, v, t, state.steps + K)
+    t = (state.t if hp.keep_momentum else 0) + K
+    return ClientState(M, M if method.control == "momentum" else C_next, slots, t, state.steps + K)
 
 
 def local_steps(
@@ -152,31 +166,21 @@ def local_steps(
     gradient: Gradient[Batch],
     X: Tensor,
     C: Tensor,
-    kept: tuple[Tensor, Tensor, Tensor],
+    kept: tuple[Tensor, Tensor, Slots],
     t: int | Tensor,
     batches: Sequence[Batch],
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Slots, Tensor]:
     """The arithmetic of :func:`local_round`, from tensors to tensors without a look at their values.
 
-    So it can be batched over clients by torch.func.vmap.
-
-    Args:
-        method: see there, as for all that follow.
-        hp: likewise.
-        layout: likewise.
-        gradient: likewise.
-        X: likewise.
-        C: likewise.
-        kept: M_i, C_i and v of the state.
-        t: of the state.
-        batches: likewise.
+    So it can be batched over clients by torch.func.vmap. Arguments as in :func:`local_round`, but of the client's state
+    M_i, C_i and the slots as ``kept``, and ``t``.
 
     Returns:
-        X_i, M_i, C_i' (M_i itself under momentum control), v, and the mean loss.
+        X_i, M_i, C_i' (M_i itself under momentum control), the slots, and the mean loss.
     """
-    M, C_i, v = kept
+    M, C_i, slots = kept
     if not hp.keep_momentum:
-        M, v, t = torch.zeros_like(M), torch.zeros_like(v), 0
+        M, slots, t = torch.zeros_like(M), {name: torch.zeros_like(x) for name, x in slots.items()}, 0
     weight = 1.0 if hp.heavy_ball else hp.alpha
     X_i, g_sum, losses = X, M.new_zeros(()), []
     for batch in batches:
@@ -186,30 +190,40 @@ def local_steps(
         corrected = (g - C_i).add_(C) if method.control == "gradient" else g
         M = ((1 - hp.alpha) * M).add_(corrected, alpha=weight)  # momentum
         G = (M - C_i).add_(C) if method.control == "momentum" else M  # bias correction
-        moments = None
-        if _uses_adam(method):
-            t = t + 1
-            g_v = (g - C_i).add_(C) if method.control == "momentum" else corrected
-            v = (hp.beta2 * v).add_(g_v * g_v, alpha=1 - hp.beta2)
-            moments = Moments(v, t)
-        X_i = _step(method, hp, layout, X_i, G, moments)
+        if slots and method.control == "momentum":
+            corrected = (g - C_i).add_(C)
+        t = t + 1
+        X_i, slots = _step(method, hp, layout, X_i, G, corrected, slots, t)
         if method.control == "gradient":
             g_sum = g_sum + g
     C_next = {"none": C_i, "gradient": g_sum / len(batches), "momentum": M}[method.control]
-    return X_i, M, C_next, v, torch.stack(losses).mean()
+    return X_i, M, C_next, slots, torch.stack(losses).mean()
 
 
-def _step(method: Method, hp: Hyper, layout: Layout, X_i: Tensor, G: Tensor, moments: Moments | None) -> Tensor:
-    """(1 - ηλ) X_i + η·D."""
-    m, stepped = layout.in_matrices, []
-    for rule, lr, part, shapes in (
-        (method.matrix_step, hp.lr, slice(0, m), layout.matrices),
-        (method.vector_step, hp.vector_lr, slice(m, None), layout.vectors),
+def _step(
+    method: Method, hp: Hyper, layout: Layout, X_i: Tensor, G: Tensor, g: Tensor, slots: Slots, t: int | Tensor
+) -> tuple[Tensor, Slots]:
+    """(1 - ηλ) X_i + η·D, and the slots after it."""
+    m = layout.in_matrices
+    stepped: list[Tensor] = []
+    after: dict[str, Tensor] = {}
+    for (part, rule, shapes), lr, where in zip(
+        _rules(method, layout), (hp.lr, hp.vector_lr), (slice(0, m), slice(m, None)), strict=True
     ):
-        D = rule(G[part], list(shapes.values()), moments and Moments(moments.v[part], moments.t), hp)
-        decayed = (1 - lr * hp.weight_decay) * X_i[part] if hp.weight_decay else X_i[part]
+        own = {name: slots[f"{part}.{name}"] for name in rule.slots(shapes)}
+        D, kept = rule(G[where], g[where], X_i[where], own, t, shapes)
+        after |= {f"{part}.{name}": x for name, x in kept.items()}
+        decayed = (1 - lr * hp.weight_decay) * X_i[where] if hp.weight_decay else X_i[where]
         stepped.append(torch.add(decayed, D, alpha=lr))
-    return torch.cat(stepped)
+    return torch.cat(stepped), after
+
+
+def _rules(method: Method, layout: Layout) -> list[tuple[str, StepRule, list[torch.Size]]]:
+    """The two parts of a vector, matrices first: their names, rules and shapes."""
+    return [
+        ("matrices", method.matrix_step, list(layout.matrices.values())),
+        ("vectors", method.vector_step, list(layout.vectors.values())),
+    ]
 
 
 def _regularised(hp: Hyper, g: Tensor, X_i: Tensor, X: Tensor) -> Tensor:
@@ -219,11 +233,6 @@ def _regularised(hp: Hyper, g: Tensor, X_i: Tensor, X: Tensor) -> Tensor:
     if hp.clip is not None:
         g = g * (hp.clip / (torch.linalg.vector_norm(g) + EPS_CLIP)).clamp(max=1.0)
     return g
-
-
-def _uses_adam(method: Method) -> bool:
-    """Whether the method keeps v and t."""
-    return adam in (method.matrix_step, method.vector_step)
 
 
 def not_finite(names: str, K: int) -> NonFiniteError:

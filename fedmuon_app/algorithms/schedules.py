@@ -36,6 +36,3 @@ class Schedule:
             return r / self.warmup
         t = (r - 1 - self.warmup) / (self.rounds - self.warmup)
         return self.final + (1 - self.final) * SHAPES[self.shape](t)
-
-
-CONSTANT = Schedule()

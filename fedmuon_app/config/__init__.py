@@ -4,16 +4,16 @@ from fedmuon_app.config.explain import COMPOSING, explain, in_quotes
 from fedmuon_app.config.files import conf_dir, flat, names
 from fedmuon_app.config.help import help_text
 from fedmuon_app.config.load import dump, load, loads, register, split, typed
-from fedmuon_app.config.modules import build_module, refuse_others
 from fedmuon_app.config.resume import refuse_another, resumed
 from fedmuon_app.config.schema import Config
 from fedmuon_app.config.shared import at_node, only_longer, shared
+from fedmuon_app.config.targets import build_target, refuse_others, targets
 
 __all__ = [
     "COMPOSING",
     "Config",
     "at_node",
-    "build_module",
+    "build_target",
     "conf_dir",
     "dump",
     "explain",
@@ -30,5 +30,6 @@ __all__ = [
     "resumed",
     "shared",
     "split",
+    "targets",
     "typed",
 ]

@@ -15,7 +15,6 @@ SCHEDULES = ("constant", "linear", "cosine", "step")
 AUGMENTATIONS = ("none", "crop", "crop_flip")
 METRICS = ("test_accuracy", "test_loss", "train_loss")
 AGGREGATES = ("mean", "multi_krum", "trimmed_mean", "median")
-WITHOUT_CONTROL = ("fedavg", "fedavg_adam", "localmuon", "muloco")
 
 Rule = tuple[str, object, bool, str]
 """A key, its value, whether that is allowed, and what is."""
@@ -47,9 +46,6 @@ def check(c: Config) -> None:
     for key, value, holds, rule in rules:
         if not holds:
             raise InputError(f"{key} = {value}: {rule}")
-    control = a.control or ("none" if a.name in WITHOUT_CONTROL else "its own")
-    if a.start == "gradient" and control == "none":
-        raise InputError(f"algorithm.start = gradient: {a.name} has no control variate to start; leave it at zeros")
 
 
 def _own(c: Config) -> list[Rule]:
@@ -144,10 +140,23 @@ def _stop(s: Stop) -> list[Rule]:
 
 def _algorithm(a: Algorithm, R: int) -> list[Rule]:
     return [
-        _one_of("algorithm", a.name, names("algorithm")),
+        (
+            "algorithm",
+            a.name,
+            a.name in names("algorithm") or a.step is not None,
+            f"must be one of {', '.join(names('algorithm'))}, or have an algorithm.step",
+        ),
+        _target("algorithm.step", a.step),
+        _target("algorithm.vector_step", a.vector_step),
+        (
+            "algorithm.colour",
+            a.colour,
+            re.fullmatch("#[0-9a-fA-F]{6}", a.colour or "#000000") is not None,
+            "must be #RRGGBB",
+        ),
         ("algorithm.lr", a.lr, _above_0(a.lr), POSITIVE),
         ("algorithm.vector_lr", a.vector_lr, a.vector_lr is None or _above_0(a.vector_lr), POSITIVE + " or null"),
-        _one_of("algorithm.schedule", a.schedule, SCHEDULES),
+        _named("algorithm.schedule", a.schedule, SCHEDULES),
         ("algorithm.warmup", a.warmup, 0 <= a.warmup < R, f"must lie between 0 and rounds - 1 = {R - 1}"),
         ("algorithm.final", a.final, 0 <= a.final <= 1, "must lie in [0, 1]"),
         ("algorithm.weight_decay", a.weight_decay, 0 <= a.weight_decay < math.inf, "must not be negative"),
@@ -161,7 +170,7 @@ def _algorithm(a: Algorithm, R: int) -> list[Rule]:
         ("algorithm.outer_momentum", a.outer_momentum, 0 <= a.outer_momentum < 1, "must lie in [0, 1)"),
         ("algorithm.beta2", a.beta2, 0 <= a.beta2 < 1, "must lie in [0, 1)"),
         ("algorithm.eps", a.eps, _above_0(a.eps), POSITIVE),
-        _one_of("algorithm.lmo.norm", a.lmo.norm, ("spectral", "euclidean", "max")),
+        _named("algorithm.lmo.norm", a.lmo.norm, ("spectral", "euclidean", "max")),
         ("algorithm.lmo.steps", a.lmo.steps, a.lmo.steps >= 0, "must be at least 0"),
         _one_of("algorithm.lmo.dtype", a.lmo.dtype, ("float32", "bfloat16")),
         ("algorithm.lmo.coefficients", a.lmo.coefficients, len(a.lmo.coefficients) == 3, "must be three numbers"),
@@ -203,6 +212,16 @@ def _engine(c: Config) -> list[Rule]:
 
 def _above_0(x: float) -> bool:
     return 0 < x < math.inf
+
+
+def _target(key: str, node: object) -> Rule:
+    there = node is None or (isinstance(node, dict) and isinstance(node.get("_target_"), str))
+    return f"{key}._target_", None, there, "must name a class or a function: module.name"
+
+
+def _named(key: str, value: object, allowed: Any) -> Rule:
+    """One of these names, or something with a ``_target_``."""
+    return _target(key, value) if isinstance(value, dict) else _one_of(key, value, allowed)
 
 
 def _one_of(key: str, value: object, allowed: Any) -> Rule:

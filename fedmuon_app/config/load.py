@@ -135,4 +135,5 @@ def _by_engine(table: Any, *, _root_: Any) -> Any:
 
 def _by_norm(table: Any, *, _root_: Any) -> Any:
     """``${by_norm:{spectral:moonlight,…}}``: this norm's entry."""
-    return table.get(_root_.algorithm.lmo.norm, "one")
+    norm = _root_.algorithm.lmo.norm
+    return table.get(norm, "one") if isinstance(norm, str) else "one"

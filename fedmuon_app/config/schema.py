@@ -8,9 +8,9 @@ from omegaconf import MISSING
 
 @dataclass
 class Lmo:
-    """The oracle of the Muon rows."""
+    """The oracle of Muon's step. ``norm`` is a name, or has a ``_target_``."""
 
-    norm: str = MISSING
+    norm: Any = MISSING
     steps: int = MISSING
     exact: bool = MISSING
     dtype: str = MISSING
@@ -21,12 +21,16 @@ class Lmo:
 
 @dataclass
 class Algorithm:
-    """A row of METHODS and its numbers."""
+    """A row of METHODS and its numbers. Step rules have a ``_target_`` and arguments, a schedule may have."""
 
     name: str = MISSING
+    label: str | None = MISSING
+    colour: str | None = MISSING
+    step: dict[str, Any] | None = MISSING
+    vector_step: dict[str, Any] | None = MISSING
     lr: float = MISSING
     vector_lr: float | None = MISSING
-    schedule: str = MISSING
+    schedule: Any = MISSING
     warmup: int = MISSING
     final: float = MISSING
     weight_decay: float = MISSING

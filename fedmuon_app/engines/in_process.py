@@ -51,7 +51,7 @@ def run(c: Config, folder: Path) -> None:
             train = stacked(job, states, c.engine.stack_memory) if c.engine.stacked else one_by_one(job, states)
             evaluate = job.evaluate
         stack.enter_context(progress)
-        diagnose = job.diagnostics(c.evaluation.diagnostics, states)
+        diagnose = job.diagnostics(c, states)
         judge = one_judge_by_one(job)
         server = run_rounds(
             job.plan,

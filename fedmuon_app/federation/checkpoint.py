@@ -23,7 +23,7 @@ from fedmuon_app.federation.states import MappedStates, digest
 from fedmuon_app.federation.turns import Cohort, Counted, Turn
 
 MOST_SAID = 10  # reasons that are kept of a round
-FORM = 3  # of the file; another version's is refused
+FORM = 4  # of the file; another version's is refused
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedmuon_app.algorithms.client import ClientState, Update, initial_gradient, initial_state, local_round
-from fedmuon_app.algorithms.methods import Method
-from fedmuon_app.algorithms.steps import Hyper
+from fedmuon_app.algorithms.methods import Hyper, Method
 from fedmuon_app.data.examples import Batch, Examples, Indices
 from fedmuon_app.federation.judging import Judged, NothingHeldError
 from fedmuon_app.federation.states import ClientStates, StateError
@@ -70,7 +69,7 @@ class Clients:
 
     def initial_state(self) -> ClientState:
         """That of a client that has never been called."""
-        return initial_state(self.method, self.problem.X0())
+        return initial_state(self.method, self.problem.layout, self.problem.X0())
 
     def state(self, turn: Turn, client: int, counted: Counted, states: ClientStates) -> ClientState:
         """The state that ``client`` begins its turn with: that of the last one that the server has counted.

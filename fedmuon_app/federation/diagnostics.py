@@ -10,7 +10,7 @@ from fedmuon_app.algorithms.client import Update
 from fedmuon_app.algorithms.layout import all_finite
 from fedmuon_app.algorithms.norms import schatten, theorem_norm
 from fedmuon_app.algorithms.server import Server
-from fedmuon_app.algorithms.steps import lmo_of
+from fedmuon_app.algorithms.steps import Muon
 from fedmuon_app.federation.checkpoint import Standing
 from fedmuon_app.federation.clients import Clients
 from fedmuon_app.federation.states import ClientStates
@@ -45,12 +45,14 @@ class Diagnostics:
         examples: of each client, that ∇f_i is averaged over; fewer where it has fewer.
         states: what the clients keep, where it lies on this machine; None: where it does not, and neither does
             their data: only the drift is known then.
+        muon: has the oracle whose bias is measured, whatever the method's own step is.
     """
 
     clients: Clients
     ids: Sequence[int]
     examples: int
     states: ClientStates | None
+    muon: Muon
 
     @torch.no_grad()
     def __call__(self, before: Server, after: Standing, good: Mapping[int, Update]) -> dict[str, float | None]:
@@ -73,7 +75,7 @@ class Diagnostics:
         layers = self._matrices(g)
         found["gradient_norm"] = float(g.norm())
         found["gradient_trace_norm"] = float(sum(schatten(G, 1) for G in layers))
-        found["gradient_p_norm"] = float(sum(theorem_norm(G, hp.T) for G in layers))
+        found["gradient_p_norm"] = float(sum(theorem_norm(G, self.muon.T) for G in layers))
         found["lmo_bias"] = self.lmo_bias(after)
         if control != "none":
             unit = hp.alpha if hp.heavy_ball and control == "momentum" else 1.0
@@ -92,7 +94,7 @@ class Diagnostics:
         momenta = [self._matrices(self.states.load(i, after.counted[i]).M) for i in self.ids if i in after.counted]
         if not momenta:
             return 0.0
-        lmo, n, squares = lmo_of(self.clients.hp), len(self.ids), 0.0
+        lmo, n, squares = self.muon.lmo, len(self.ids), 0.0
         for M in zip(*momenta, strict=True):
             bias = sum(lmo(M_i) for M_i in M) / n - lmo(sum(M) / n)
             squares += float(bias.square().sum())

@@ -5,12 +5,22 @@ after the other (docs/performance.md) and serves the tests.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from fedmuon_app.algorithms.client import ClientState, NonFiniteError, Update, local_steps, next_state, not_finite
+from fedmuon_app.algorithms.client import (
+    ClientState,
+    NonFiniteError,
+    Update,
+    local_steps,
+    next_state,
+    not_finite,
+    slots_not_finite,
+)
+from fedmuon_app.algorithms.steps import Slots
 from fedmuon_app.data.examples import Batch
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.clients import Clients
@@ -79,27 +89,28 @@ def _one_stack(clients: Clients, turn: Turn, cohort: Cohort, X: Tensor, C: Tenso
         return replies
     drawn = [clients.minibatches(i, state.steps, K) for i, state in before.items()]
     batches = [_padded(clients, [own[k] for own in drawn]) for k in range(K)]
-    M, C_i, v = (torch.stack(parts) for parts in zip(*((s.M, s.C, s.v) for s in before.values()), strict=True))
+    M, C_i = (torch.stack(parts) for parts in zip(*((s.M, s.C) for s in before.values()), strict=True))
+    slots = {name: torch.stack([s.kept[name] for s in before.values()]) for name in next(iter(before.values())).kept}
     t = torch.tensor([s.t for s in before.values()], dtype=torch.float64, device=problem.device)
 
-    def steps(kept: tuple[Tensor, Tensor, Tensor], t: Tensor, batches: list[Padded]) -> tuple[Tensor, ...]:
+    def steps(kept: tuple[Tensor, Tensor, Slots], t: Tensor, batches: list[Padded]) -> tuple[Any, ...]:
         return local_steps(method, hp, problem.layout, problem.weighted_gradient, X, C, kept, t, batches)
 
     try:
-        X_i, M, C_next, v, losses = torch.vmap(steps)((M, C_i, v), t, batches)
+        X_i, M, C_next, slots, losses = torch.vmap(steps)((M, C_i, slots), t, batches)
     except RuntimeError as error:
         if "randomness" in str(error):
             raise InputError(
                 "engine.stacked = true: this model draws random numbers (dropout); set it to false"
             ) from error
         raise
-    dC, finite = C_next - C_i, torch.cat([X_i, M, v], 1).isfinite().all(1).tolist()
+    dC, finite = C_next - C_i, torch.cat([X_i, M, *slots.values()], 1).isfinite().all(1).tolist()
     for j, ((i, old), loss) in enumerate(zip(before.items(), losses.tolist(), strict=True)):
         try:
+            own = {name: x[j] for name, x in slots.items()}
             if not finite[j]:
-                found = problem.layout.not_finite(X_i[j], M[j], *([v[j]] if v.numel() else []))
-                raise not_finite(found, K)
-            states.save(i, turn, next_state(method, hp, old, K, M[j], C_next[j], v[j]), cohort[i])
+                raise not_finite(problem.layout.not_finite(X_i[j], M[j]) or slots_not_finite(problem.layout, own), K)
+            states.save(i, turn, next_state(method, hp, old, K, M[j], C_next[j], own), cohort[i])
             replies[i] = Update(X_i[j], dC[j], loss)
         except (NonFiniteError, StateError) as error:
             replies[i] = Failure(str(error))

@@ -79,7 +79,8 @@ class MappedStates:
             like: a state with the sizes of all of them.
             device: where loaded tensors go.
         """
-        self._sizes = [x.numel() for x in _stored(like)]
+        self._names = list(_stored(like))
+        self._sizes = [x.numel() for x in _stored(like).values()]
         self._dtype, self._device = like.M.dtype, device
         self._numbers = slice(HEAD, HEAD + sum(self._sizes) * like.M.element_size())
         slot = -(-self._numbers.stop // 64) * 64  # starts at a cache line
@@ -90,7 +91,7 @@ class MappedStates:
     @staticmethod
     def size(n: int, like: ClientState) -> int:
         """Bytes of the file when all n clients have two states, as without checkpoints."""
-        return 2 * n * sum(x.numel() * x.element_size() for x in _stored(like))
+        return 2 * n * sum(x.numel() * x.element_size() for x in _stored(like).values())
 
     def load(self, client: int, turn: Turn) -> ClientState:
         """See :class:`ClientStates`."""
@@ -99,8 +100,8 @@ class MappedStates:
             raise StateError(f"client {client} has no state of {turn}: was its file deleted?")
         slot = self._rows[client, turns.index(turn)]
         t, steps = slot[8:HEAD].view(torch.int64).tolist()
-        M, v, *C = torch.split(slot[self._numbers].view(self._dtype).to(self._device), self._sizes)
-        return ClientState(M, C[0] if C else M, v, t, steps)
+        parts = torch.split(slot[self._numbers].view(self._dtype).to(self._device), self._sizes)
+        return _state(dict(zip(self._names, parts, strict=True)), t, steps)
 
     def newest(self, client: int) -> Turn:
         """See :class:`ClientStates`."""
@@ -112,7 +113,7 @@ class MappedStates:
         free = [j for j, kept in enumerate(turns) if kept == NEVER or kept not in keep]
         j = turns.index(turn) if turn in turns else free[0]
         place = (client * SLOTS + j) * self._rows.shape[2]
-        numbers = [x.cpu().contiguous().numpy() for x in _stored(state)]
+        numbers = [x.cpu().contiguous().numpy() for x in _stored(state).values()]
         counts = np.array([0, state.t, state.steps])  # no turn: not there while it is written
         try:  # by the file, not by its mapping: on a full disk that would be a signal, and the end of the process
             _write(self._file, [counts, *numbers], place)
@@ -152,7 +153,7 @@ class FileStates:
             device: where loaded tensors go.
         """
         self._folder, self._device = folder, device
-        self._sizes = {name: x.shape for name, x in zip("MvC", _stored(like), strict=False)}
+        self._sizes = {name: x.shape for name, x in _stored(like).items()}
 
     def load(self, client: int, turn: Turn) -> ClientState:
         """See :class:`ClientStates`."""
@@ -172,9 +173,8 @@ class FileStates:
             _by_name(tensors)
         ):
             raise self._error(f"the state of client {client} is damaged", file, "its sizes or its checksum are wrong")
-        tensors = {key: x.to(self._device) for key, x in tensors.items()}
-        C = tensors.get("C", tensors["M"])
-        return ClientState(tensors["M"], C, tensors["v"], int(said["t"]), int(said["steps"]))
+        there = {key: x.to(self._device) for key, x in tensors.items()}
+        return _state(there, int(said["t"]), int(said["steps"]))
 
     def newest(self, client: int) -> Turn:
         """See :class:`ClientStates`."""
@@ -183,7 +183,7 @@ class FileStates:
     def save(self, client: int, turn: Turn, state: ClientState, keep: Collection[Turn]) -> None:
         """See :class:`ClientStates`."""
         file = self._file(client, turn)
-        tensors = {name: x.cpu().contiguous() for name, x in zip("MvC", _stored(state), strict=False)}
+        tensors = {name: x.cpu().contiguous() for name, x in _stored(state).items()}
         counts = {"t": str(state.t), "steps": str(state.steps), "sha256": digest(_by_name(tensors))}
         try:
             self._make(file.parent)
@@ -247,9 +247,15 @@ def _write(file: int, arrays: Sequence[NDArray[Any]], place: int) -> None:
             parts[0] = parts[0][written:]
 
 
-def _stored(state: ClientState) -> list[torch.Tensor]:
-    """M, v, and C where it is not M."""
-    return [state.M, state.v, *([] if state.C is state.M else [state.C])]
+def _stored(state: ClientState) -> dict[str, torch.Tensor]:
+    """By name M, the step rules' slots, and C where it is not M."""
+    return {"M": state.M, **state.kept, **({} if state.C is state.M else {"C": state.C})}
+
+
+def _state(stored: Mapping[str, torch.Tensor], t: int, steps: int) -> ClientState:
+    """The inverse."""
+    kept = {name: x for name, x in stored.items() if name not in ("M", "C")}
+    return ClientState(stored["M"], stored.get("C", stored["M"]), kept, t, steps)
 
 
 def _turn(file: Path) -> Turn:

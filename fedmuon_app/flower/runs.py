@@ -19,8 +19,8 @@ from fedmuon_app.flower.site import Site, site
 
 log = logging.getLogger("fedmuon")
 
-if (place := os.environ.get("FEDMUON_PATH")) and place not in sys.path:
-    sys.path.append(place)  # the folder that `fedmuon` was called in: a model of the user's may be there
+# where modules of the user's are: the folder that `fedmuon` was called in, and those beside own YAMLs
+sys.path += [place for place in os.environ.get("FEDMUON_PATH", "").split(os.pathsep) if place and place not in sys.path]
 
 _jobs: dict[str, Job] = {}
 _states: dict[str, MappedStates | None] = {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedmuon_app.config import Config, at_node, only_longer, refuse_others
+from fedmuon_app.config import Config, at_node, only_longer, refuse_others, targets
 from fedmuon_app.disk import write_whole
 from fedmuon_app.errors import InputError, SiteError
 
@@ -87,7 +87,8 @@ class Site:
     def _accept(self, text: str) -> Config:
         try:
             config = at_node(text, self.own)
-            refuse_others(config.model, self.allow)
+            for key, node in targets(config):
+                refuse_others(key, node, self.allow)
         except InputError as error:
             raise SiteError(f"the server's configuration is refused: {error}") from error
         if (self.data is None) == (config.partition.name == "own"):

@@ -52,8 +52,8 @@ class FedMuonStrategy(Strategy):
         if self._rules.nodes is not None and not self._has_keys:
             raise InputError(f"federation.nodes = {self._rules.nodes}: SuperNodes have no registered keys here")
         self._owners = Owners(runlog.owners, named_nodes(self._rules.nodes, config.federation.num_clients))
-        examples = config.evaluation.diagnostics
-        self._diagnose = job.diagnostics(examples, simulated_states(config, job.clients) if examples else None)
+        asked = config.evaluation.diagnostics is not None
+        self._diagnose = job.diagnostics(config, simulated_states(config, job.clients) if asked else None)
         self._model = job.model if config.checkpoint.best else None
         self._nodes: Nodes | None = None
         self._clients: list[int] = list(runlog.clients)  # of the experiment, whoever is connected

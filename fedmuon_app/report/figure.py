@@ -131,6 +131,7 @@ def shown(experiments: Sequence[Experiment]) -> list[Line]:
     for method in methods:
         alike = [e for e in experiments if e.method == method]
         colour, marker = look(method)
+        colour = alike[0].config.get("algorithm.colour") or colour
         if len(alike) > len(STYLES):
             best = max(alike, key=lambda e: e.final)
             lines.append(Line(best, colour, STYLES[0], f"{best.label}, best of {len(alike)}", marker))

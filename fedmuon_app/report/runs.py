@@ -15,6 +15,7 @@ from fedmuon_app.config import flat, load
 # what may differ between two runs of one experiment
 INCIDENTAL = (
     "seed", "run_dir", "resume", "tracker", "device", "engine.", "evaluation.", "checkpoint.", "dataset.path",
+    "algorithm.label", "algorithm.colour",
     "federation.connect_timeout", "federation.round_timeout",
 )  # fmt: skip
 PROBLEM = ("dataset.", "model.", "partition.")  # what makes a panel; all else tells its experiments apart
@@ -119,8 +120,8 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """The method as the paper writes it."""
-        return NAMES.get(self.method, self.method)
+        """The method as the paper writes it, or as its own configuration does."""
+        return str(self.config.get("algorithm.label") or NAMES.get(self.method, self.method))
 
     @property
     def label(self) -> str:

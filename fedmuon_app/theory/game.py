@@ -8,9 +8,8 @@ from torch import Tensor
 
 from fedmuon_app.algorithms.client import ClientState, Update, initial_gradient, initial_state, local_round
 from fedmuon_app.algorithms.layout import Layout
-from fedmuon_app.algorithms.methods import Method
+from fedmuon_app.algorithms.methods import Hyper, Method
 from fedmuon_app.algorithms.server import Server, initial_server, server_step
-from fedmuon_app.algorithms.steps import Hyper
 
 Gradient = Callable[[Tensor, int], Tensor]
 """(X, step) to the gradient of one client's loss at that local step of its life."""
@@ -56,7 +55,7 @@ class Game:
 
     def state(self, i: int) -> ClientState:
         """What client ``i`` has kept."""
-        return self.states.get(i) or initial_state(self.method, self.server.X)
+        return self.states.get(i) or initial_state(self.method, self.layout, self.server.X)
 
     def start_at_gradients(self) -> "Game":
         """C_i^(0) = M_i^(0) = ∇F_i(X^(0)), as Theorems 2 and 3 want it."""

@@ -6,7 +6,7 @@ constants) for each n and R: where noise dominates, the mean ‖∇f‖_trace of
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from matplotlib.figure import Figure
@@ -14,8 +14,8 @@ from torch import Tensor
 
 from fedmuon_app.algorithms.client import local_steps
 from fedmuon_app.algorithms.layout import Layout
-from fedmuon_app.algorithms.methods import METHODS
-from fedmuon_app.algorithms.steps import Hyper
+from fedmuon_app.algorithms.methods import METHODS, Hyper
+from fedmuon_app.algorithms.steps import Muon
 
 D, SIGMA = 2, 1.0  # X is D × D, X^(0) = I; σ of each entry of a gradient
 CLIENTS, TOTAL = (1, 4, 16), tuple(2**k for k in range(8, 14))
@@ -35,10 +35,11 @@ def play(n: int, R: int, seed: int = 0) -> float:
     """The mean of ‖∇f(X^(r))‖_trace, r < R, of FedMuon with K = 1; clients batched, since they are alike."""
     draw = torch.Generator().manual_seed(seed)
     X = torch.eye(D, dtype=torch.float64).flatten()
-    layout, method = Layout.of({"w": X.view(D, D)}), METHODS["fedmuon"]
+    layout = Layout.of({"w": X.view(D, D)})
+    method = replace(METHODS["fedmuon"], matrix_step=Muon(T=10, scale="one"))
     r_0 = 0.5 * float(X @ X)
     alpha = min(1.0, math.sqrt(n * r_0 / (R * SIGMA**2 * D)))
-    hp = Hyper(lr=(eta := math.sqrt(alpha * r_0 / R) / D**0.5), vector_lr=eta, alpha=alpha, scale="one", T=10)
+    hp = Hyper(lr=(eta := math.sqrt(alpha * r_0 / R) / D**0.5), vector_lr=eta, alpha=alpha)
     M = X + SIGMA * torch.randn(n, D * D, generator=draw, dtype=torch.float64)  # Theorem 2's start
     C = M.mean(0)
 
@@ -46,8 +47,7 @@ def play(n: int, R: int, seed: int = 0) -> float:
         return at.new_zeros(()), at + noise
 
     def step(M_i: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        kept = M_i, M_i, X.new_zeros(0)
-        X_i, M_next, *_ = local_steps(method, hp, layout, gradient, X, C, kept, 0, [noise])
+        X_i, M_next, *_ = local_steps(method, hp, layout, gradient, X, C, (M_i, M_i, {}), 0, [noise])
         return X_i, M_next
 
     total = 0.0

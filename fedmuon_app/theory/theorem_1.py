@@ -5,14 +5,14 @@ the gradients are -aU/4 and 3aU/4, their LMOs U and -U, whatever α and η. The 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from fedmuon_app.algorithms.methods import METHODS
-from fedmuon_app.algorithms.steps import Hyper
+from fedmuon_app.algorithms.methods import METHODS, Hyper
+from fedmuon_app.algorithms.steps import Muon
 from fedmuon_app.theory.game import Game
 
 ETA, ALPHA, ROUNDS = 2.0**-6, 0.5, 250
@@ -58,9 +58,11 @@ def walk(
         eta: η.
     """
     outer_lr, outer_momentum = OUTER.get(method, (1.0, 0.0))
-    hp = Hyper(eta, eta, alpha=alpha, norm=norm, scale="one", T=None)
+    row, hp = METHODS[method], Hyper(eta, eta, alpha=alpha)
+    if isinstance(row.matrix_step, Muon):
+        row = replace(row, matrix_step=Muon(norm=norm, scale="one", T=None))
     gradients = [lambda X, step: X, lambda X, step: X + a * U]
-    game = Game(METHODS[method], hp, gradients, -a / 4 * U, outer_lr=outer_lr, outer_momentum=outer_momentum)
+    game = Game(row, hp, gradients, -a / 4 * U, outer_lr=outer_lr, outer_momentum=outer_momentum)
     path = [game.x]
     for _ in range(rounds):
         game.round([0, 1])

@@ -4,12 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmuon_app.algorithms.methods import METHODS
+from fedmuon_app.algorithms.methods import METHODS, Hyper
 from fedmuon_app.algorithms.newton_schulz import QUINTIC
-from fedmuon_app.algorithms.steps import Hyper
 from tests.games import Game, Gradient, quadratics
 
-HP = Hyper(lr=0.02, vector_lr=0.1, alpha=0.1, T=5, scale="moonlight")
+HP = Hyper(lr=0.02, vector_lr=0.1, alpha=0.1)
 SHAPE = (4, 6)
 
 

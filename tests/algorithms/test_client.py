@@ -14,10 +14,10 @@ from fedmuon_app.algorithms.client import (
     local_round,
 )
 from fedmuon_app.algorithms.layout import Layout
-from fedmuon_app.algorithms.methods import METHODS
+from fedmuon_app.algorithms.methods import METHODS, Hyper, Method
 from fedmuon_app.algorithms.newton_schulz import QUINTIC
 from fedmuon_app.algorithms.server import initial_server, server_step
-from fedmuon_app.algorithms.steps import Hyper
+from fedmuon_app.algorithms.steps import Adam, Muon, Sgd
 from tests.games import Game, quadratics
 
 HP = Hyper(lr=0.01, vector_lr=0.02)
@@ -40,7 +40,7 @@ def least_squares(X: Tensor, batch: int) -> tuple[Tensor, Tensor]:
 
 
 def play(
-    name: str,
+    name: str | Method,
     batches: range,
     hp: Hyper = HP,
     X: Tensor = X0,
@@ -49,9 +49,14 @@ def play(
     layout: Layout = LAYOUT,
     gradient: Gradient[int] = least_squares,
 ) -> tuple[Update, ClientState]:
-    method = METHODS[name]
+    method = METHODS[name] if isinstance(name, str) else name
     C = initial_server(method, X).C if C is None else C
-    return local_round(method, hp, layout, gradient, X, C, state or initial_state(method, X), batches)
+    return local_round(method, hp, layout, gradient, X, C, state or initial_state(method, layout, X), batches)
+
+
+def with_T(method: Method, T: int | None) -> Method:
+    step = method.matrix_step
+    return replace(method, matrix_step=replace(step, T=T)) if isinstance(step, Muon) else method
 
 
 def moved(update: Update, w: str) -> Tensor:
@@ -66,9 +71,9 @@ def gradient_at_X0(w: str) -> Tensor:
 def test_a_round_changes_none_of_its_arguments(name: str) -> None:
     X, C = X0.clone(), initial_server(METHODS[name], X0).C
     _, state = play(name, range(2), X=X, C=C)
-    before = [x.clone() for x in (X, C, state.M, state.C, state.v)]
+    before = [x.clone() for x in (X, C, state.M, state.C, *state.kept.values())]
     play(name, range(2, 4), X=X, C=C, state=state)
-    assert all(torch.equal(x, y) for x, y in zip((X, C, state.M, state.C, state.v), before, strict=True))
+    assert all(torch.equal(x, y) for x, y in zip((X, C, state.M, state.C, *state.kept.values()), before, strict=True))
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -88,8 +93,8 @@ def test_one_fedmuon_client_alone_is_localmuon() -> None:
 
 @pytest.mark.parametrize(("scale", "adjust"), [("jordan", "original"), ("moonlight", "match_rms_adamw")])
 def test_one_localmuon_client_is_torchs_muon(scale: str, adjust: str) -> None:
-    hp = Hyper(lr=0.02, vector_lr=0.1, alpha=0.1, T=5, scale=scale)
-    update, _ = play("localmuon", range(8), hp)
+    hp = Hyper(lr=0.02, vector_lr=0.1, alpha=0.1)
+    update, _ = play(Method(Muon(scale=scale), Sgd()), range(8), hp)
     weights = {w: torch.nn.Parameter(x.clone()) for w, x in model().items() if x.ndim == 2}
     optimiser = torch.optim.Muon(
         weights.values(),
@@ -128,7 +133,10 @@ def test_one_adam_client_is_torchs_adam_over_two_rounds() -> None:
 
 
 def test_adam_takes_the_same_steps_with_a_heavy_ball() -> None:
-    ema, ball = (play("fedavg_adam", range(4), replace(HP, heavy_ball=heavy))[0] for heavy in (False, True))
+    ema, ball = (
+        play(Method(*[Adam(heavy_ball=heavy)] * 2), range(4), replace(HP, heavy_ball=heavy))[0]
+        for heavy in (False, True)
+    )
     torch.testing.assert_close(ball.X, ema.X, atol=1e-6, rtol=0)
 
 
@@ -165,13 +173,13 @@ def test_vectors_are_corrected_too_with_their_own_step_size() -> None:
 
 
 def test_a_convolution_is_the_matrix_of_its_output_channels() -> None:
-    update, _ = play("localmuon", range(1), replace(HP, T=None))
+    update, _ = play(Method(Muon(T=None), Sgd()), range(1))
     step = moved(update, "conv").reshape(4, 12) / (HP.lr * 0.2 * 12**0.5)
     torch.testing.assert_close(step @ step.T, torch.eye(4), atol=1e-4, rtol=0)
 
 
 def test_matrices_of_one_shape_keep_their_own_steps() -> None:
-    update, _ = play("localmuon", range(1), replace(HP, T=None, scale="one"))
+    update, _ = play(Method(Muon(T=None, scale="one"), Sgd()), range(1))
     for w in ("wide", "twin"):
         U, _, Vh = torch.linalg.svd(gradient_at_X0(w), full_matrices=False)
         torch.testing.assert_close(moved(update, w) / HP.lr, -U @ Vh, atol=1e-4, rtol=0)
@@ -192,13 +200,13 @@ def test_an_excluded_matrix_takes_the_vectors_rule() -> None:
 
 @pytest.mark.parametrize("norm", ["euclidean", "max"])
 def test_the_other_norms(norm: str) -> None:
-    update, _ = play("localmuon", range(1), replace(HP, norm=norm, scale="one"))
+    update, _ = play(Method(Muon(norm=norm, scale="one"), Sgd()), range(1))
     step, g = moved(update, "tall") / HP.lr, gradient_at_X0("tall")
     torch.testing.assert_close(step, -g / g.norm() if norm == "euclidean" else -g.sign(), atol=1e-4, rtol=0)
 
 
 def test_bfloat16_newton_schulz_is_near_float32s() -> None:
-    exact, rough = (play("localmuon", range(1), replace(HP, bfloat16=b))[0] for b in (False, True))
+    exact, rough = (play(Method(Muon(bfloat16=b), Sgd()), range(1))[0] for b in (False, True))
     assert exact.X.dtype == rough.X.dtype == torch.float32
     difference = (moved(exact, "wide") - moved(rough, "wide")).norm() / moved(exact, "wide").norm()
     assert 1e-5 < difference < 0.03
@@ -214,7 +222,7 @@ def test_nan_is_an_error_that_names_the_parameter(name: str, T: int | None) -> N
         return loss, g
 
     with pytest.raises(NonFiniteError, match="after 3 local steps in tall:"):
-        play(name, range(3), replace(HP, T=T), gradient=breaks)
+        play(with_T(METHODS[name], T), range(3), gradient=breaks)
 
 
 def test_no_minibatch_is_refused() -> None:
@@ -226,7 +234,7 @@ def test_no_minibatch_is_refused() -> None:
 @pytest.mark.parametrize("heavy_ball", [False, True])
 def test_the_gradient_start_makes_C_the_mean_gradient(name: str, heavy_ball: bool) -> None:
     method, hp = METHODS[name], replace(HP, heavy_ball=heavy_ball)
-    state = initial_state(method, X0)
+    state = initial_state(method, LAYOUT, X0)
     updates, states = zip(
         *(initial_gradient(method, hp, LAYOUT, least_squares, X0, state, i) for i in range(3)), strict=True
     )

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedmuon_app.algorithms.methods import METHODS
-from fedmuon_app.algorithms.steps import Hyper
+from fedmuon_app.algorithms.methods import METHODS, Hyper
+from fedmuon_app.algorithms.steps import Muon
 from tests.games import Game, quadratics
 
 HP = {
@@ -12,9 +12,9 @@ HP = {
     "fedavg_adam": Hyper(0.02, 0.02),
     "scaffold": Hyper(0.02, 0.02),
     "scaffold_adam": Hyper(0.02, 0.02),
-    "localmuon": Hyper(0.02, 0.02, scale="one"),
-    "fedmuon": Hyper(0.02, 0.02, scale="one"),
-    "muloco": Hyper(0.02, 0.02, scale="one"),
+    "localmuon": Hyper(0.02, 0.02),
+    "fedmuon": Hyper(0.02, 0.02),
+    "muloco": Hyper(0.02, 0.02),
 }
 START = torch.zeros(4, 6, dtype=torch.float64)
 
@@ -24,7 +24,8 @@ START = torch.zeros(4, 6, dtype=torch.float64)
 def test_C_stays_the_mean_of_all_C_i_under_partial_participation(name: str, heavy_ball: bool) -> None:
     gradients, _ = quadratics(8, 4, 6, noise=0.2)
     hp = replace(HP[name], heavy_ball=heavy_ball, lr=0.002, vector_lr=0.002)
-    game = Game(METHODS[name], hp, gradients, START, K=3)
+    method = replace(METHODS[name], matrix_step=Muon(scale="one")) if name == "fedmuon" else METHODS[name]
+    game = Game(method, hp, gradients, START, K=3)
     for _ in range(40):
         game.play(5, S=2, seed=len(game.states))
         torch.testing.assert_close(game.server.C, game.mean_C(), atol=1e-11, rtol=0)
@@ -47,7 +48,8 @@ def test_fedmuon_converges_where_localmuon_and_muloco_stay_away() -> None:
     ends = {}
     for name in ("fedmuon", "localmuon", "muloco"):
         outer = {"outer_lr": 0.7, "outer_momentum": 0.6} if name == "muloco" else {}
-        ends[name] = Game(METHODS[name], HP[name], gradients, START, K=5, **outer).play(200, S=3)
+        method = replace(METHODS[name], matrix_step=Muon(scale="one"))
+        ends[name] = Game(method, HP[name], gradients, START, K=5, **outer).play(200, S=3)
     grads = {
         name: sum(g(game.x, 0) for g in gradients).norm() / 6  # type: ignore[union-attr]
         for name, game in ends.items()

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.optim import lr_scheduler
 
+from fedmuon_app.algorithms.methods import Hyper
 from fedmuon_app.algorithms.schedules import SHAPES, Schedule
-from fedmuon_app.algorithms.steps import Hyper
 from tests.algorithms.test_client import HP, LAYOUT, X0, model, play
 
 R = 40

@@ -30,7 +30,7 @@ def bend(standing: Standing, states_of: Callable[[int], ClientStates], n: int) -
 def difference(run: Path, nodes: Sequence[Path], n: int) -> float:
     """The same of a deployed run, from the nodes' state folders; for a method whose C_i is its M_i (FedMuon)."""
     standing, _ = checkpoint.read(run)
-    like = ClientState(standing.server.C, standing.server.C, standing.server.C.new_zeros(0))
+    like = ClientState(standing.server.C, standing.server.C)
 
     def states_of(client: int) -> ClientStates:
         experiments = [node / standing.experiment for node in nodes]

@@ -70,7 +70,7 @@ def test_a_damaged_checkpoint_is_refused_and_left_alone(tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_version_is_refused_with_a_sentence(tmp_path: Path) -> None:
     old = json.dumps({"round": 3, "experiment": "ab", "life": 1, "counted": {}, "log": {}, "config": "", "sha256": ""})
     save_file({name: torch.zeros(2) for name in "XCU"}, tmp_path / CHECKPOINT, {"about": old})
-    with pytest.raises(InputError, match=r"of another version of this app \(form 1, this one reads 3\)"):
+    with pytest.raises(InputError, match=r"of another version of this app \(form 1, this one reads 4\)"):
         checkpoint.read(tmp_path)
 
 

@@ -1,4 +1,5 @@
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,7 @@ def test_a_client_that_diverges_fails_alone() -> None:
     with states_of(job) as states:
         bad = job.clients.initial_state()
         bad.M[-1] = torch.nan
-        states.save(1, EARLIER, type(bad)(bad.M, bad.C, bad.v, bad.t, steps=3), ())
+        states.save(1, EARLIER, replace(bad, steps=3), ())
         cohort = {0: Counted(), 1: Counted(EARLIER), 2: Counted()}
         replies = answer_stacked(job.clients, ROUND, cohort, job.server.X, job.server.C, states, most=3)
         kept = states.load(1, EARLIER)

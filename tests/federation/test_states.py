@@ -22,14 +22,14 @@ from fedmuon_app.federation.states import (
 from fedmuon_app.federation.turns import NEVER, Turn
 
 CPU = torch.device("cpu")
-NOTHING = torch.zeros(0)
 T1, T2, T3, T4 = (Turn(1, r) for r in (1, 2, 3, 4))
 KINDS = pytest.mark.parametrize("kind", [MappedStates, FileStates])
 
 
-def state(shared: bool = True, v: torch.Tensor = NOTHING, steps: int = 17) -> ClientState:
+def state(shared: bool = True, slots: int = 0, steps: int = 17) -> ClientState:
     M = torch.randn(5)
-    return ClientState(M, M if shared else M + 1, v, t=3, steps=steps)
+    kept = {f"matrices.{name}": torch.randn(size) for name, size in (("L", 3), ("R", 7))[:slots]}
+    return ClientState(M, M if shared else M + 1, kept, t=3, steps=steps)
 
 
 def a_store(kind: type, folder: Path, like: ClientState) -> ClientStates:
@@ -38,21 +38,24 @@ def a_store(kind: type, folder: Path, like: ClientState) -> ClientStates:
 
 @KINDS
 @pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("v", [NOTHING, torch.randn(5)])
-def test_what_is_saved_is_loaded_by_another_process_too(
-    kind: type, shared: bool, v: torch.Tensor, tmp_path: Path
-) -> None:
-    kept = state(shared, v)
+@pytest.mark.parametrize("slots", [0, 1, 2])
+def test_what_is_saved_is_loaded_by_another_process_too(kind: type, shared: bool, slots: int, tmp_path: Path) -> None:
+    kept = state(shared, slots)
     states = a_store(kind, tmp_path, kept)
     assert states.newest(5) == NEVER
-    states.save(5, T1, state(shared, v), ())
+    states.save(5, T1, state(shared, slots), ())
     states.save(5, T2, kept, (T1,))
     for reader in (states, a_store(kind, tmp_path, kept)):
         assert reader.newest(5) == T2
         loaded = reader.load(5, T2)
         assert (loaded.t, loaded.steps) == (3, 17)
         assert (loaded.C is loaded.M) == shared
-        for x, y in ((loaded.M, kept.M), (loaded.C, kept.C), (loaded.v, kept.v)):
+        assert set(loaded.kept) == set(kept.kept)
+        for x, y in (
+            (loaded.M, kept.M),
+            (loaded.C, kept.C),
+            *((loaded.kept[name], kept.kept[name]) for name in kept.kept),
+        ):
             assert torch.equal(x, y)
         assert reader.newest(4) == reader.newest(6) == NEVER
 
@@ -105,7 +108,7 @@ def test_a_client_is_one_process_at_a_time(kind: type, tmp_path: Path) -> None:
 
 
 def test_the_file_of_a_large_federation_takes_what_its_called_clients_take(tmp_path: Path) -> None:
-    large = ClientState(*[torch.ones(2_000_000)] * 2, NOTHING, steps=1)
+    large = ClientState(*[torch.ones(2_000_000)] * 2, steps=1)
     states = MappedStates(tmp_path / "states", 10_000, large, CPU)
     for client in (7, 9_999):
         states.save(client, T1, large, ())
@@ -125,7 +128,7 @@ from fedmuon_app.algorithms.client import ClientState
 from fedmuon_app.federation import states
 from fedmuon_app.federation.turns import Turn
 states.RAM = Path({str(tmp_path)!r})
-kept = ClientState(*[torch.ones(3)] * 3, steps=1)
+kept = ClientState(*[torch.ones(3)] * 2, steps=1)
 rows = states.unnamed_states(4, kept, torch.device("cpu"))
 rows.save(1, Turn(1, 1), kept, ())
 assert rows.load(1, Turn(1, 1)).steps == 1
@@ -137,7 +140,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_states_that_do_not_fit_into_ram_go_to_disk(tmp_path: Path) -> None:
-    large = ClientState(*[torch.ones(2**28)] * 2, NOTHING, steps=1)  # 2 GiB each
+    large = ClientState(*[torch.ones(2**28)] * 2, steps=1)  # 2 GiB each
     assert unnamed_states(2_000, large, CPU).newest(1_999) == NEVER
 
 
@@ -176,7 +179,7 @@ def test_a_damaged_or_foreign_file_is_refused_and_only_the_log_names_it(
 
 @KINDS
 def test_a_state_that_does_not_fit_on_the_disk_is_an_error_and_the_last_one_stands(kind: type, tmp_path: Path) -> None:
-    large = ClientState(*[torch.randn(100_000)] * 2, NOTHING, steps=1)
+    large = ClientState(*[torch.randn(100_000)] * 2, steps=1)
     states = a_store(kind, tmp_path, large)
     states.save(0, T1, large, ())
 
