@@ -12,17 +12,19 @@ from torch import Tensor
 
 from fedmuon_app.data import sources
 from fedmuon_app.models.lenet import LeNet
-from fedmuon_app.problem import Problem, Scaling
+from fedmuon_app.problem import Problem
+from fedmuon_app.tasks.classification import Classification
+from fedmuon_app.tasks.inputs import Pixels
 
 STEPS, WARM_UP, B = 200, 20, 64
 
 
-class Plain(Problem):
+class Contiguous(Pixels):
     """The same, with pixels as torch lays them out by itself."""
 
-    def pixels(self, images: Tensor) -> Tensor:
+    def __call__(self, raw: Tensor) -> Tensor:
         """As contiguous tensors are."""
-        pixels = super().pixels(images)
+        pixels = super().__call__(raw)
         return torch.empty(pixels.shape).copy_(pixels)
 
 
@@ -31,7 +33,9 @@ def main() -> None:
     torch.set_num_threads(1)
     data = sources.digits()
     batch = data.train.at(np.arange(B))
-    problems = [kind(LeNet, 0, torch.device("cpu"), Scaling(data.mean, data.std)) for kind in (Plain, Problem)]
+    cpu = torch.device("cpu")
+    forms = [kind(data.mean, data.std, "none", torch.float32, cpu) for kind in (Contiguous, Pixels)]
+    problems = [Problem(LeNet, 0, cpu, Classification(), lambda dtype, form=form: form) for form in forms]
     X = problems[0].X0()
     seconds = []
     for _ in range(WARM_UP + STEPS):

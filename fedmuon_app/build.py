@@ -20,9 +20,11 @@ from fedmuon_app.algorithms.schedules import Schedule
 from fedmuon_app.algorithms.server import Server, initial_server
 from fedmuon_app.algorithms.steps import Adam, Muon, Sgd, StepRule
 from fedmuon_app.config import Config, build_target, dump, loads, refuse_another
-from fedmuon_app.data import pictures, sources
-from fedmuon_app.data.examples import ImageData, blank
+from fedmuon_app.data import pictures
+from fedmuon_app.data.examples import Data, Indices, blank
+from fedmuon_app.data.own import as_data
 from fedmuon_app.data.partition import Deal, partition
+from fedmuon_app.data.store import CACHE
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.checkpoint import config_of
 from fedmuon_app.federation.clients import Clients
@@ -33,12 +35,13 @@ from fedmuon_app.federation.loop import Plan
 from fedmuon_app.federation.runlog import Keeping
 from fedmuon_app.federation.states import ClientStates
 from fedmuon_app.federation.stopping import Stopping
-from fedmuon_app.problem import Problem, Scaling
+from fedmuon_app.problem import Problem
 from fedmuon_app.seeds import rng
+from fedmuon_app.tasks.inputs import inputs_of
 
 MOST_LABELLED = 1000  # clients whose labels are written down
 OWN = "own"  # the partition of clients that bring their data
-IMAGES, PARTITIONS = sources.CACHE / "images", sources.CACHE / "partitions"
+PARTITIONS = CACHE / "partitions"
 
 
 @dataclass(frozen=True)
@@ -48,12 +51,17 @@ class Job:
     clients: Clients
     server: Server
     plan: Plan
-    data: ImageData
+    data: Data
 
-    def evaluate(self, X: Tensor) -> tuple[float, float]:
-        """Test accuracy and loss; NaN where there is no test set."""
+    @property
+    def metric(self) -> str:
+        """What decides which X is best, by its name in metrics.jsonl."""
+        return f"test_{self.clients.problem.task.metrics[0]}"
+
+    def evaluate(self, X: Tensor) -> Mapping[str, float]:
+        """What the task measures on the test set; NaN where there is none."""
         if not len(self.data.test):
-            return math.nan, math.nan
+            return dict.fromkeys(self.clients.problem.task.metrics, math.nan)
         return self.clients.problem.evaluate(X, self.data.test)
 
     def model(self, X: Tensor) -> NamedTensors:
@@ -65,7 +73,8 @@ class Job:
         data = self.data
         return {
             "model": model_of(c, data),
-            "input": {"shape": list(data.train.images.shape[1:]), "mean": list(data.mean), "std": list(data.std)},
+            "task": c.task["_target_"],
+            "input": {"shape": list(data.train.shape), "mean": list(data.mean), "std": list(data.std)},
             "classes": list(data.classes),
         }
 
@@ -73,6 +82,8 @@ class Job:
         """What else result.json holds: the confusion matrix, rows by true class, where it is asked for."""
         if not c.evaluation.confusion:
             return {}
+        if not self.is_classification:
+            raise InputError("evaluation.confusion = true: only a classification has classes to take for one another")
         counts = self.clients.problem.confusion(X, self.data.test, len(self.data.classes))
         return {"confusion": {"classes": list(self.data.classes), "counts": counts.tolist()}}
 
@@ -81,14 +92,21 @@ class Job:
         ids, examples = [i for i, m in self.sizes().items() if m], c.evaluation.diagnostics
         return None if examples is None else Diagnostics(self.clients, ids, examples, states, build_muon(c))
 
+    @property
+    def is_classification(self) -> bool:
+        """Whether every target is one of the classes."""
+        return self.data.train.targets.ndim == 1
+
     def labels(self) -> NDArray[np.int64]:
-        """Examples by client and class, int64[clients, classes]."""
-        labels = self.clients.examples.labels.cpu().numpy()
+        """Examples by client and class, int64[clients, classes]; of other data by client alone, int64[clients, 1]."""
+        if not self.is_classification:
+            return np.array([[len(part)] for part in self.clients.parts])
+        labels = self.clients.examples.targets.cpu().numpy()
         return np.stack([np.bincount(labels[part], minlength=len(self.data.classes)) for part in self.clients.parts])
 
     def note_labels(self, folder: Path) -> None:
         """Leave them in a run's folder, where they are known and not too many to be looked at."""
-        if len(self.clients.examples) and len(self.clients.parts) <= MOST_LABELLED:
+        if self.is_classification and len(self.clients.examples) and len(self.clients.parts) <= MOST_LABELLED:
             with (folder / LABELS).open("w", newline="") as stream:
                 writer = csv.writer(stream, lineterminator="\n")
                 writer.writerow(["client", *self.data.classes])
@@ -118,10 +136,11 @@ def build(c: Config, own: Path | None = None, threads: int | None = None) -> Job
         functools.partial(build_target, "model", model_of(c, data)),
         c.seed,
         device,
-        Scaling(data.mean, data.std),
-        c.dataset.augment,
+        build_target("task", c.task),
+        lambda dtype: inputs_of(data, c.dataset.augment, dtype, device),
         c.algorithm.lmo.exclude,
         c.compute == "bfloat16",
+        c.algorithm.lmo.split,
     )
     problem.check(data.test if len(data.test) else blank(data.test), len(data.classes))
     method = build_method(c)
@@ -135,11 +154,13 @@ def build(c: Config, own: Path | None = None, threads: int | None = None) -> Job
     if c.partition.name == OWN:
         parts = [np.arange(len(data.train))] * n  # none at the server
     else:
-        parts = partition(data.train.labels.numpy(), n, Deal(**asdict(c.partition)), c.seed, PARTITIONS)
+        parts = partition(dealt_by(c, data), n, Deal(**asdict(c.partition)), c.seed, PARTITIONS)
     parts, held = hold_out(parts, c.dataset.client_validation, c.seed)
     sizes = c.local.steps, c.local.batch_size
     clients = Clients(method, build_hyper(c), problem, data.train.to(device), parts, *sizes, held)
     a = c.algorithm
+    stopping = Stopping(**{**asdict(c.stop), "metric": c.stop.metric or f"test_{problem.task.metrics[0]}"})
+    refuse_metric(c, problem.task.metrics)
     plan = Plan(
         c.seed,
         c.federation.clients_per_round,
@@ -151,18 +172,58 @@ def build(c: Config, own: Path | None = None, threads: int | None = None) -> Job
         c.federation.norm_bound,
         c.federation.aggregate,
         c.federation.byzantine,
-        Stopping(**asdict(c.stop)),
+        stopping,
         c.evaluation.clients,
     )
     return Job(clients, initial_server(method, problem.X0(), a.outer_momentum), plan, data)
 
 
-def model_of(c: Config, data: ImageData) -> dict[str, Any]:
+def refuse_metric(c: Config, there: Sequence[str]) -> None:
+    """Refuse to stop by what the task does not measure.
+
+    Raises:
+        InputError: ``stop`` names it.
+    """
+    names = [*(f"test_{name}" for name in there), "train_loss"]
+    for key, name in (("stop.metric", c.stop.metric), ("stop.accuracy", "test_accuracy" if c.stop.accuracy else None)):
+        if name is not None and name not in names:
+            raise InputError(f"{key} = {getattr(c.stop, key[5:])}: must be among {', '.join(names)}")
+
+
+def model_of(c: Config, data: Data) -> dict[str, Any]:
     """``model`` with what is null in it, and follows from the data."""
-    channels, height, width = data.train.images.shape[1:]
-    size: int | list[int] = height if height == width else [height, width]
-    follows = {"num_classes": len(data.classes), "in_channels": channels, "size": size}
+    shape = data.train.shape
+    follows: dict[str, Any] = {"num_classes": len(data.classes), "in_features": shape.numel()}
+    if len(shape) == 3:
+        channels, height, width = shape
+        follows |= {"in_channels": channels, "size": height if height == width else [height, width]}
     return {key: follows.get(key) if value is None else value for key, value in c.model.items()}
+
+
+def dealt_by(c: Config, data: Data) -> Indices:
+    """What the training examples are dealt by, int64[N]: their labels, or a column's words by number.
+
+    Raises:
+        InputError: they have no such labels or column.
+    """
+    if c.partition.name == "column":
+        there, column = data.columns, str(c.partition.column)
+        if column not in there:
+            known = f"the data has {', '.join(there)}" if there else "the data has no columns"
+            raise InputError(f"partition.column = {column}: {known}")
+        words, numbers = np.unique(np.array(there[column]), return_inverse=True)
+        if len(words) != c.federation.num_clients:
+            raise InputError(
+                f"partition.column = {column}: it has {len(words)} values, and each is a client: "
+                f"federation.num_clients={len(words)}"
+            )
+        return numbers.astype(np.int64)
+    targets = data.train.targets
+    if targets.ndim > 1 and c.partition.name != "iid":
+        raise InputError(
+            f"partition = {c.partition.name}: these examples have no single label to be dealt by; take iid, or column"
+        )
+    return np.zeros(len(targets), np.int64) if targets.ndim > 1 else targets.numpy()
 
 
 def build_method(c: Config) -> Method:
@@ -237,7 +298,7 @@ def build_hyper(c: Config) -> Hyper:
     )
 
 
-def load_data(c: Config) -> ImageData:
+def load_data(c: Config) -> Data:
     """The data set that ``dataset`` names; with ``dataset.validation``, a part of its training set as the test.
 
     Raises:
@@ -246,45 +307,55 @@ def load_data(c: Config) -> ImageData:
     data = load_source(c)
     if not c.dataset.validation:
         return data
-    train, validation = data.train.split(c.dataset.validation, rng(c.seed, "validation"))
-    if not len(train) or not len(validation):
+    kept, held = data.train.split(c.dataset.validation, rng(c.seed, "validation"))
+    if not len(kept) or not len(held):
         raise InputError(f"dataset.validation = {c.dataset.validation}: of {len(data.train)} examples none is left")
-    return replace(data, train=train, test=validation)
+    columns = {name: [words[i] for i in kept] for name, words in data.columns.items()}
+    return replace(data, train=data.train.subset(kept), test=data.train.subset(held), columns=columns)
 
 
-def load_source(c: Config) -> ImageData:
-    """The data set as it comes."""
-    path = Path(c.dataset.path).expanduser() if c.dataset.path else None
-    if path is not None and not path.is_dir():
-        raise InputError(f"dataset.path = {path} is not there: name a folder that holds the data, or leave the key out")
-    if c.dataset.name == "digits":
-        return sources.digits()
-    if c.dataset.name in ("image_folder", "none"):
-        about = c.dataset.size, c.dataset.channels, c.dataset.classes
-        if c.dataset.name == "none" and path is not None:
-            raise InputError(f"dataset.path = {path}: must be null with dataset = none; dataset=image_folder reads it")
-        if c.partition.name == OWN and path is None and c.evaluation.clients == "none":
-            raise InputError(
-                "dataset.path = null: name labelled pictures to test on (dataset=image_folder), or let the clients "
-                "judge X (dataset=none dataset.client_validation=0.1 evaluation.clients=all)"
-            )
-        if c.partition.name == OWN:
-            return pictures.test_folder(path, *about, IMAGES)
-        return pictures.image_folder(path, *about, c.seed, IMAGES)
-    return {"fashion_mnist": sources.fashion_mnist, "cifar10": sources.cifar10}[c.dataset.name](path)
+def load_source(c: Config) -> Data:
+    """The data set as it comes.
+
+    Raises:
+        InputError: it cannot be had, or is none.
+    """
+    if c.partition.name == OWN:
+        return load_test(c)
+    name = f"dataset._target_ = {c.dataset._target_}"
+    try:
+        said = build_target("dataset", {"_target_": c.dataset._target_, **c.dataset.args})
+        return as_data(said, name)
+    except OSError as error:
+        raise InputError(f"{name} cannot be read ({error})") from error
 
 
-def load_own_data(c: Config, folder: Path) -> ImageData:
+def load_test(c: Config) -> Data:
+    """What the server of clients with own data has: pictures to test on, or nothing.
+
+    Raises:
+        InputError: nothing could judge X, or the pictures cannot be read.
+    """
+    path = c.dataset.path
+    if c.dataset.name == "none" and path is not None:
+        raise InputError(f"dataset.path = {path}: must be null with dataset = none; dataset=image_folder reads it")
+    if path is None and c.evaluation.clients == "none":
+        raise InputError(
+            "dataset.path = null: name labelled pictures to test on (dataset=image_folder), or let the clients "
+            "judge X (dataset=none dataset.client_validation=0.1 evaluation.clients=all)"
+        )
+    return pictures.test_folder(path, c.dataset.size, c.dataset.channels, c.dataset.classes)
+
+
+def load_own_data(c: Config, folder: Path) -> Data:
     """The images of one client. Its class folders need not be all of ``dataset.classes``.
 
     Raises:
         InputError: the folder holds none of them, or a broken picture.
     """
     size, channels, classes = c.dataset.size, c.dataset.channels, c.dataset.classes or []
-    examples = pictures.read_folder(folder, size, channels, classes, IMAGES, missing_ok=True)
-    return ImageData(
-        examples, examples.subset(np.arange(min(2, len(examples)))), classes, *pictures.folder_scale(channels)
-    )
+    examples = pictures.read_folder(folder, size, channels, classes, missing_ok=True)
+    return Data(examples, examples.subset(np.arange(min(2, len(examples)))), classes, *pictures.folder_scale(channels))
 
 
 def pick_device(name: str) -> torch.device:
@@ -330,6 +401,7 @@ def header(c: Config, job: Job) -> Mapping[str, Any]:
         "partition": c.partition.name,
         "beta": c.partition.beta if c.partition.name.startswith("dirichlet") else None,
         "seed": c.seed,
+        "metric": job.metric,
         "engine": c.engine.name,
         "train_examples": None if c.partition.name == OWN else len(job.clients.examples),
         "config": asdict(c),

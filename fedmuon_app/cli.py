@@ -1,6 +1,7 @@
 """The ``fedmuon`` command: Hydra in front, an engine behind."""
 
 import json
+import math
 import os
 import re
 import shlex
@@ -10,6 +11,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from hydra.types import RunMode
 from fedmuon_app.config import COMPOSING, Config, conf_dir, explain, help_text, in_quotes, register
 from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation.folder import CHECKPOINT, FAILED, finished
+from fedmuon_app.federation.stopping import lower_is_better
 from fedmuon_app.federation.summary import summary
 from fedmuon_app.interrupt import INTERRUPT
 from fedmuon_app.sweep import check_batch, plan, progress, stop
@@ -67,7 +70,7 @@ def see_own(words: Sequence[str]) -> None:
     They come last, so that no file there hides a module.
     """
     places = [Path.cwd()]
-    for word, value in zip(words, [*words[1:], ""], strict=True):
+    for word, value in pairwise([*words, ""]):
         flag, _, joined = word.partition("=")
         if flag in ("--config-dir", "-cd"):
             own = Path(joined or value).absolute()
@@ -162,7 +165,13 @@ def train(config: Config, folder: Path) -> float | None:
         ENGINES[config.engine.name](config, folder)
         (folder / FAILED).unlink(missing_ok=True)  # of another process, that was refused the folder
     result = finished(folder)
-    return None if result is None else float(result["final_accuracy"])
+    return None if result is None else _objective(result)
+
+
+def _objective(result: Mapping[str, Any]) -> float:
+    """What a search (hydra/sweeper=optuna, direction=maximize) goes by: the final accuracy, or minus the final loss."""
+    metric, final = str(result.get("metric", "test_accuracy")), result.get("final", result.get("final_accuracy"))
+    return math.nan if final is None else float(final) * (-1.0 if lower_is_better(metric) else 1.0)
 
 
 def complete(result: Mapping[str, Any], config: Config) -> bool:

@@ -13,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedmuon_app.algorithms.steps import Muon, StepRule
 from fedmuon_app.build import OWN, Job, build, pick_device
 from fedmuon_app.config import Config
+from fedmuon_app.data.examples import first
 from fedmuon_app.disk import write_whole
 from fedmuon_app.engines.in_process import number_of_workers
 from fedmuon_app.errors import InputError
@@ -108,11 +110,11 @@ def wire(c: Config, job: Job) -> Said:
 
 def memory(c: Config, job: Job) -> Said:
     """Bytes of the data here, of what all clients keep once each has been called, and of what one keeps."""
-    images, state = job.clients.examples.images, job.clients.initial_state()
+    inputs, state = first(job.clients.examples.inputs), job.clients.initial_state()
     one = MappedStates.size(1, state) // 2
-    data = images.numel() * images.element_size() if isinstance(images, type(job.server.X)) else 0
+    data = inputs.numel() * inputs.element_size() if isinstance(inputs, Tensor) else 0
     return {
-        "images": data,
+        "inputs": data,
         "a_client_keeps": one,
         "all_clients_keep": MappedStates.size(c.federation.num_clients, state),
     }

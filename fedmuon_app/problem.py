@@ -1,38 +1,30 @@
-"""f_i and f: the gradient oracle of a client, and the test loss, of a model on images."""
+"""f_i and f: the gradient oracle of a client, and the test, of a model and a task."""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatch
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value
-from torch.nn import functional as F
 
 from fedmuon_app.algorithms.layout import Layout
-from fedmuon_app.data.augment import augment
 from fedmuon_app.data.batches import minibatch
 from fedmuon_app.data.examples import Batch, Examples, Indices
 from fedmuon_app.errors import InputError
 from fedmuon_app.seeds import integer_seed, rng
+from fedmuon_app.tasks import Task
+from fedmuon_app.tasks.inputs import Pixels, Plain
 
 Builder = Callable[[], nn.Module]
 
-TEST_BATCH, TEST_NUMBERS = 250, 250 * 3 * 32 * 32  # images, and numbers in them: LeNet's activations stay in a cache
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """What turns bytes into a model's input: (x/255 - mean)/std per channel."""
-
-    mean: Sequence[float]
-    std: Sequence[float]
+TEST_BATCH, TEST_NUMBERS = 250, 250 * 3 * 32 * 32  # examples, and numbers in them: LeNet's activations stay in a cache
 
 
 class Problem:
-    """Cross-entropy of a model: F_i(X; ξ) with its gradient, and accuracy on a test set.
+    """The loss of a model: F_i(X; ξ) with its gradient, and what a task measures on a test set.
 
     The model gives the structure, constant buffers, and the parameters that are not trained. Those that are come with
     every call, as one vector X of float[d].
@@ -43,10 +35,11 @@ class Problem:
         build: Builder,
         seed: int,
         device: torch.device,
-        scaling: Scaling,
-        augmentation: str = "none",
+        task: Task,
+        inputs: Callable[[torch.dtype], Plain | Pixels],
         exclude: Sequence[str] = (),
         bfloat16: bool = False,
+        split: Mapping[str, int] | None = None,
     ) -> None:
         """Build the model with weights drawn from ``seed``.
 
@@ -54,10 +47,11 @@ class Problem:
             build: makes the module; called once, with torch's generator seeded.
             seed: of the run.
             device: where training and evaluation happen.
-            scaling: of the pixels.
-            augmentation: one of :data:`fedmuon_app.data.augment.AUGMENTATIONS`.
+            task: the loss, and what is measured.
+            inputs: from the dtype of the parameters to what makes a model's inputs of raw ones.
             exclude: patterns of names of matrices that take the vectors' rule.
             bfloat16: multiply in bfloat16 where torch's autocast does, in training.
+            split: by pattern, how many matrices lie in a parameter, one above the other; None: as the model says.
 
         Raises:
             InputError: what is built is no module that can be trained, or a pattern fits no parameter.
@@ -65,12 +59,11 @@ class Problem:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(integer_seed(seed, "model"))
             self.model = _module(build()).to(device)
-        self.seed, self.device, self.augmentation, self._bfloat16 = seed, device, augmentation, bfloat16
-        self._mean, self._std = (
-            torch.tensor(x, device=device).view(1, -1, 1, 1) * 255 for x in (scaling.mean, scaling.std)
-        )
+        self.seed, self.device, self.task, self._bfloat16 = seed, device, task, bfloat16
         self._exclude = exclude
+        self._split = dict(getattr(self.model, "splits", {}) if split is None else split)
         self._train({w: x for w, x in self.model.named_parameters() if x.requires_grad and x.numel()})
+        self.inputs = inputs(self._X0.dtype)
 
     def _train(self, parameters: Mapping[str, nn.Parameter]) -> None:
         """Let X be these of the model's parameters; the others keep their values.
@@ -84,14 +77,25 @@ class Problem:
         if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.float64}:
             found = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
             raise InputError(f"model {name} has parameters of {found}: those that are trained must all be float32")
-        for pattern in self._exclude:
-            if not any(fnmatch(w, pattern) for w in parameters):
-                there = ", ".join(parameters)
-                raise InputError(f"algorithm.lmo.exclude = {pattern} fits no parameter: there are {there}")
+        for key, patterns in (("exclude", self._exclude), ("split", self._split)):
+            for pattern in patterns:
+                if not any(fnmatch(w, pattern) for w in parameters):
+                    there = ", ".join(parameters)
+                    raise InputError(f"algorithm.lmo.{key} = {pattern} fits no parameter: there are {there}")
         self._parameters = dict(parameters)
-        excluded = [w for w in parameters if any(fnmatch(w, pattern) for pattern in self._exclude)]
-        self.layout = Layout.of(parameters, excluded)
+        excluded = {w for w in parameters if any(fnmatch(w, pattern) for pattern in self._exclude)}
+        excluded |= {w for w, x in parameters.items() if any(x is table for table in self._embeddings())}
+        stacked = {w: k for w in parameters for pattern, k in self._split.items() if fnmatch(w, pattern)}
+        for w, k in stacked.items():
+            if k < 1 or parameters[w].ndim < 2 or parameters[w].shape[0] % k:
+                shape = "×".join(map(str, parameters[w].shape))
+                raise InputError(f"algorithm.lmo.split: {w} of {shape} is not {k} matrices, one above the other")
+        self.layout = Layout.of(parameters, excluded, stacked)
         self._X0 = self.layout.flat(parameters).detach()
+
+    def _embeddings(self) -> list[Tensor]:
+        """Tables of embeddings: their rows are looked up, so they take the vectors' rule (Jordan et al. 2024)."""
+        return [module.weight for module in self.model.modules() if isinstance(module, nn.Embedding)]
 
     def X0(self) -> Tensor:
         """X^(0), the model's drawn weights: a new float[d]."""
@@ -105,15 +109,15 @@ class Problem:
         }
 
     def gradient(self, X: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The mean cross-entropy of a minibatch and its gradient in X."""
+        """The mean loss of a minibatch and its gradient in X."""
         self._put(X)
         with torch.enable_grad():
-            loss = self._losses(self.model, self.pixels(batch.images), batch.labels).mean()
+            loss = self._losses(self.model, self.inputs(batch.inputs), batch.targets).mean()
             g = torch.autograd.grad(loss, list(self._parameters.values()), allow_unused=True, materialize_grads=True)
         return loss.detach(), self.layout.flat(dict(zip(self._parameters, g, strict=True)))
 
     def mean_gradient(self, X: Tensor, examples: Examples, batch_size: int | None = None) -> Tensor:
-        """The gradient of the mean cross-entropy of all ``examples``, not augmented, in evaluation mode."""
+        """The gradient of the mean loss of all ``examples``, not augmented, in evaluation mode."""
         self.model.eval()
         total = torch.zeros_like(X)
         for part in parts_of(examples, batch_size):
@@ -121,18 +125,18 @@ class Problem:
             total.add_(self.gradient(X, batch)[1], alpha=len(batch) / len(examples))
         return total
 
-    def weighted_gradient(self, X: Tensor, batch: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    def weighted_gradient(self, X: Tensor, batch: tuple[Any, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """As :meth:`gradient`, in a form that torch.func.vmap can batch over clients.
 
         Args:
             X: float[d].
-            batch: pixels float[B, c, h, w], labels int64[B] and weights float[B] of sum 1: 0 for padding.
+            batch: inputs of B examples, their targets, and weights float[B] of sum 1: 0 for padding.
         """
 
         def loss(X: Tensor) -> Tensor:
-            pixels, labels, weights = batch
-            model = functools.partial(functional_call, self.model, self.layout.views(X))
-            return (weights * self._losses(model, pixels, labels)).sum()
+            inputs, targets, weights = batch
+            model = functools.partial(_with, self.model, self.layout.views(X))
+            return (weights * self._losses(model, inputs, targets)).sum()
 
         g, value = grad_and_value(loss)(X)
         return value, g
@@ -146,18 +150,22 @@ class Problem:
         steps = range(first, first + K)
         chosen = [minibatch(self.seed, client, step, len(indices), batch_size) for step in steps]
         drawn = examples.at(indices[np.concatenate(chosen)]).to(self.device)
-        sizes = [len(positions) for positions in chosen]
-        parts = zip(steps, torch.split(drawn.images, sizes), torch.split(drawn.labels, sizes), strict=True)
-        if self.augmentation == "none":
-            return [Batch(images, labels) for _, images, labels in parts]
+        batches = drawn.pieces([len(positions) for positions in chosen])
+        if not self.inputs.augments:
+            return batches
         return [
-            Batch(augment(images, self.augmentation, rng(self.seed, "augmentation", client, step)), labels)
-            for step, images, labels in parts
+            self.inputs.augmented(batch, rng(self.seed, "augmentation", client, step))
+            for step, batch in zip(steps, batches, strict=True)
         ]
 
-    def evaluate(self, X: Tensor, test: Examples, batch_size: int | None = None) -> tuple[float, float]:
-        """Accuracy in [0, 1] and mean cross-entropy of X on all of ``test``."""
-        return mean_score([self.score(X, test, part) for part in parts_of(test, batch_size)], len(test))
+    def evaluate(self, X: Tensor, test: Examples, batch_size: int | None = None) -> Mapping[str, float]:
+        """What the task measures of X on all of ``test``."""
+        return self.measured([self.score(X, test, part) for part in parts_of(test, batch_size)])
+
+    def measured(self, scores: Sequence[Sequence[float]]) -> Mapping[str, float]:
+        """The same from the scores of all parts, in their order."""
+        totals = [sum(column) for column in zip(*scores, strict=True)]
+        return self.task.measured(torch.tensor(totals, dtype=torch.float64))
 
     @torch.no_grad()
     def confusion(self, X: Tensor, test: Examples, classes: int) -> Tensor:
@@ -167,36 +175,33 @@ class Problem:
         counts = torch.zeros(classes, classes, dtype=torch.int64)
         for part in parts_of(test):
             batch = test.part(part).to(self.device)
-            guesses = self.model(self.pixels(batch.images)).argmax(1)
-            counts += torch.bincount(batch.labels * classes + guesses, minlength=classes**2).view(classes, -1).cpu()
+            guesses = _called(self.model, self.inputs(batch.inputs)).argmax(1)
+            counts += torch.bincount(batch.targets * classes + guesses, minlength=classes**2).view(classes, -1).cpu()
         return counts
 
     @torch.no_grad()
-    def score(self, X: Tensor, test: Examples, part: slice) -> tuple[float, float]:
-        """The number of examples in a part of ``test`` that X gets right, and the sum of their losses."""
+    def score(self, X: Tensor, test: Examples, part: slice) -> list[float]:
+        """The task's sums over a part of ``test``."""
         self.model.eval()
         batch = test.part(part).to(self.device)
         self._put(X)
-        scores = self.model(self.pixels(batch.images))
-        right = (scores.argmax(1) == batch.labels).sum()
-        loss = F.cross_entropy(scores, batch.labels, reduction="sum")
-        return float(right), float(loss)
+        return [float(x) for x in self.task.sums(_called(self.model, self.inputs(batch.inputs)), batch.targets)]
 
-    def check(self, examples: Examples, num_classes: int) -> None:
-        """Try the model once: scores of two images, and a gradient of one and of two in training mode.
+    def check(self, examples: Examples, outputs: int) -> None:
+        """Try the model once: what it gives for two examples, and a gradient of one and of two in training mode.
 
         Parameters that neither gradient reaches are not trained from now on: X is without them.
 
         Raises:
-            InputError: it does not take these images, gives no score for each class, or cannot be trained.
+            InputError: it does not take these inputs, gives other outputs than the task needs, or cannot be trained.
         """
         name = type(self.model).__name__
         two = examples.at(np.arange(min(2, len(examples)))).to(self.device)
         before = {b: x.clone() for b, x in self.model.named_buffers()}
-        scores = [self._tried(two.part(slice(k, k + 1)), num_classes) for k in range(len(two))]
-        if not torch.allclose(torch.cat(scores), self._tried(two, num_classes), rtol=1e-2, atol=1e-2):
+        found = [self._tried(two.part(slice(k, k + 1)), outputs) for k in range(len(two))]
+        if not torch.allclose(torch.cat(found), self._tried(two, outputs), rtol=1e-2, atol=1e-2):
             raise InputError(
-                f"model {name} gives an image other scores when the other images of its batch change (BatchNorm "
+                f"model {name} gives an example other outputs when the other examples of its batch change (BatchNorm "
                 "without running statistics does): use GroupNorm or LayerNorm"
             )
         used: set[str] = set()
@@ -215,31 +220,30 @@ class Problem:
             self._train({w: x for w, x in self._parameters.items() if w in used})
 
     @torch.no_grad()
-    def _tried(self, batch: Batch, num_classes: int) -> Tensor:
-        """The scores of a batch in evaluation mode.
+    def _tried(self, batch: Batch, outputs: int) -> Tensor:
+        """What the model gives for a batch in evaluation mode.
 
         Raises:
-            InputError: they are none.
+            InputError: that is not what the task needs.
         """
-        name, shape = type(self.model).__name__, "×".join(map(str, batch.images.shape[1:]))
+        name, shape = type(self.model).__name__, "×".join(map(str, batch.shape))
         self.model.eval()
         try:
-            scores = self.model(self.pixels(batch.images))
+            found = _called(self.model, self.inputs(batch.inputs))
         except Exception as error:  # whatever somebody's forward does
-            raise InputError(f"model {name} cannot take images of {shape}: {_first_line(error)}") from error
-        if not isinstance(scores, Tensor):
+            raise InputError(f"model {name} cannot take inputs of {shape}: {_first_line(error)}") from error
+        if not isinstance(found, Tensor):
+            raise InputError(f"model {name} gives a {type(found).__name__}: its forward must return one tensor")
+        wanted = self.task.shape(batch.targets, outputs)
+        if found.shape != wanted:
             raise InputError(
-                f"model {name} gives a {type(scores).__name__}: its forward must return one tensor, with a score for "
-                "each class"
+                f"model {name} gives outputs of shape {list(found.shape[1:])} for each example, and "
+                f"{type(self.task).__name__} needs {list(wanted[1:])} (the data has {outputs} classes or quantities: "
+                f"model.num_classes={outputs})"
             )
-        if scores.shape != (len(batch), num_classes):
-            raise InputError(
-                f"model {name} gives scores of shape {list(scores.shape[1:])}, but the data has {num_classes} classes: "
-                f"set model.num_classes={num_classes}"
-            )
-        if not scores.isfinite().all():
-            raise InputError(f"model {name} gives scores that are not finite, before any training")
-        return scores.to(self._X0.dtype)
+        if not found.isfinite().all():
+            raise InputError(f"model {name} gives outputs that are not finite, before any training")
+        return found.to(self._X0.dtype)
 
     def _reached(self, batch: Batch) -> set[str]:
         """Names of the parameters that the gradient of a batch reaches, in training mode.
@@ -251,7 +255,7 @@ class Problem:
         self.model.train()
         try:
             with torch.random.fork_rng(devices=[]), torch.enable_grad():
-                loss = self._losses(self.model, self.pixels(batch.images), batch.labels).mean()
+                loss = self._losses(self.model, self.inputs(batch.inputs), batch.targets).mean()
                 g = torch.autograd.grad(loss, list(self._parameters.values()), allow_unused=True)
         except Exception as error:
             raise InputError(
@@ -260,26 +264,29 @@ class Problem:
             ) from error
         return {w for w, x in zip(self._parameters, g, strict=True) if x is not None}
 
-    def pixels(self, images: Tensor) -> Tensor:
-        """uint8[B, c, h, w] as scaled floats, channels last in memory.
-
-        Into a tensor made that way, because ``contiguous`` takes a single channel for last already, and
-        its strides then send the convolutions down the slower path (benchmarks/layout.py).
-        """
-        scaled = (images.float() - self._mean) / self._std
-        ready = torch.empty(scaled.shape, dtype=self._X0.dtype, device=self.device, memory_format=torch.channels_last)
-        return ready.copy_(scaled)
-
     def _put(self, X: Tensor) -> None:
         """Let the model's parameters be X's memory: a tenth of LeNet's gradient quicker than functional_call."""
         for w, x in self.layout.views(X).items():
             self._parameters[w].data = x
 
-    def _losses(self, model: Callable[[Tensor], Tensor], pixels: Tensor, labels: Tensor) -> Tensor:
-        """The cross-entropy of each example."""
+    def _losses(self, model: Callable[..., Tensor], inputs: Any, targets: Tensor) -> Tensor:
+        """The loss of each example."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._bfloat16):
-            scores = model(pixels)
-        return F.cross_entropy(scores.to(self._X0.dtype), labels, reduction="none")
+            outputs = _called(model, inputs)
+        return self.task.losses(outputs.to(self._X0.dtype), targets)
+
+
+def _called(model: Callable[..., Tensor], inputs: Any) -> Tensor:
+    """The model's outputs for one tensor, or for several as its arguments or by name."""
+    if isinstance(inputs, dict):
+        return model(**inputs)
+    return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+
+
+def _with(model: nn.Module, parameters: Mapping[str, Tensor], *inputs: Tensor, **named: Tensor) -> Tensor:
+    """The model's outputs with other parameters."""
+    outputs: Tensor = functional_call(model, dict(parameters), inputs, named)
+    return outputs
 
 
 def _module(built: object) -> nn.Module:
@@ -307,13 +314,7 @@ def _first_line(error: Exception) -> str:
 
 
 def parts_of(examples: Examples, size: int | None = None) -> Iterator[slice]:
-    """Slices of ``size`` that cover all examples; None: as many as suit images of their size."""
+    """Slices of ``size`` that cover all examples; None: as many as suit examples of their size."""
     length = len(examples)
-    size = size or max(1, min(TEST_BATCH, TEST_NUMBERS // examples.images.shape[1:].numel()))
+    size = size or max(1, min(TEST_BATCH, TEST_NUMBERS // max(1, examples.shape.numel())))
     return (slice(start, min(start + size, length)) for start in range(0, length, size))
-
-
-def mean_score(scores: Sequence[tuple[float, float]], length: int) -> tuple[float, float]:
-    """Accuracy and mean loss from the scores of all parts, in their order."""
-    right, loss = (sum(column) for column in zip(*scores, strict=True))
-    return right / length, loss / length

@@ -48,7 +48,7 @@ def test_a_data_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_any_torch_module_trains_by_its_name() -> None:
     model = ["model=custom", "model._target_=torchvision.models.squeezenet1_1", "+model.num_classes=10"]
-    with pytest.raises(InputError, match="SqueezeNet cannot take images of 1×28×28"):
+    with pytest.raises(InputError, match="SqueezeNet cannot take inputs of 1×28×28"):
         build(load(model))
     with pytest.raises(InputError, match=r"model\._target_ = no\.such\.Thing cannot be built"):
         build(load(["model=custom", "model._target_=no.such.Thing"]))
@@ -66,7 +66,7 @@ def test_a_validation_set_is_taken_from_the_training_images_and_replaces_the_tes
         return sorted(
             image.numpy().tobytes() + bytes([int(y)])
             for e in parts
-            for image, y in zip(e.images, e.labels, strict=True)
+            for image, y in zip(e.inputs, e.targets, strict=True)
         )
 
     assert seen(train, test) == seen(whole.clients.examples)

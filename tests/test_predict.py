@@ -32,7 +32,7 @@ def pictures(run: Path) -> list[Path]:
     """Of the test set, as files."""
     test = build(load(WORDS)).data.test
     files = []
-    for i, image in enumerate(test.part(slice(0, 20)).images):
+    for i, image in enumerate(test.part(slice(0, 20)).inputs):
         files.append(run.parent / f"{i}.png")
         Image.fromarray(image[0].numpy()).save(files[-1])
     return files
@@ -43,7 +43,7 @@ def test_the_probabilities_are_those_of_the_run_itself(run: Path, pictures: list
     problem, test = job.clients.problem, job.data.test.part(slice(0, 20))
     problem.model.load_state_dict(load_file(run / "model.safetensors"))
     with torch.no_grad():
-        expected = problem.model.eval()(problem.pixels(test.images)).softmax(1)
+        expected = problem.model.eval()(problem.inputs(test.inputs)).softmax(1)
     torch.testing.assert_close(trained(run).probabilities(pictures), expected, atol=1e-6, rtol=1e-5)
 
 

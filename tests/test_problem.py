@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -8,14 +10,20 @@ from fedmuon_app.data import sources
 from fedmuon_app.data.examples import Examples
 from fedmuon_app.errors import InputError
 from fedmuon_app.models.lenet import LeNet
-from fedmuon_app.problem import Builder, Problem, Scaling
+from fedmuon_app.problem import Builder, Problem
+from fedmuon_app.tasks.classification import Classification
+from fedmuon_app.tasks.inputs import Pixels, Plain, inputs_of
 
 DATA = sources.digits()
-SCALING = Scaling(DATA.mean, DATA.std)
+CPU = torch.device("cpu")
+
+
+def what(device: torch.device = CPU) -> tuple[Classification, Callable[[torch.dtype], Plain | Pixels]]:
+    return Classification(), lambda dtype: inputs_of(DATA, "none", dtype, device)
 
 
 def problem(build: Builder = LeNet, seed: int = 0) -> Problem:
-    return Problem(build, seed, torch.device("cpu"), SCALING)
+    return Problem(build, seed, CPU, *what())
 
 
 class Small(nn.Module):
@@ -35,8 +43,8 @@ def test_the_gradient_is_autograds_and_the_weights_stay() -> None:
     loss, g = p.gradient(X, batch)
     model = LeNet()
     model.load_state_dict(p.layout.views(X))
-    pixels = (batch.images / 255 - DATA.mean[0]) / DATA.std[0]
-    expected = F.cross_entropy(model(pixels), batch.labels)
+    pixels = (batch.inputs / 255 - DATA.mean[0]) / DATA.std[0]
+    expected = F.cross_entropy(model(pixels), batch.targets)
     expected.backward()
     torch.testing.assert_close(loss, expected)
     expected_g = p.layout.flat({w: weight.grad for w, weight in model.named_parameters() if weight.grad is not None})
@@ -49,7 +57,7 @@ def test_the_weighted_gradient_is_that_of_the_examples_with_a_weight() -> None:
     p = problem()
     X, batch = p.X0(), DATA.train.at(np.arange(32))
     weights = torch.cat([torch.full((20,), 1 / 20), torch.zeros(12)])
-    loss, g = p.weighted_gradient(X, (p.pixels(batch.images), batch.labels, weights))
+    loss, g = p.weighted_gradient(X, (p.inputs(batch.inputs), batch.targets, weights))
     expected, expected_g = p.gradient(X, DATA.train.at(np.arange(20)))
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(g, expected_g, atol=1e-6, rtol=1e-4)
@@ -57,7 +65,7 @@ def test_the_weighted_gradient_is_that_of_the_examples_with_a_weight() -> None:
 
 def test_bfloat16_products_give_a_float32_gradient_nearby() -> None:
     batch = DATA.train.at(np.arange(32))
-    half = Problem(LeNet, 0, torch.device("cpu"), SCALING, bfloat16=True)
+    half = Problem(LeNet, 0, CPU, *what(), bfloat16=True)
     _, rough = half.gradient(half.X0(), batch)
     _, g = problem().gradient(half.X0(), batch)
     assert rough.dtype == torch.float32
@@ -72,9 +80,9 @@ def test_the_test_covers_all_examples() -> None:
     assert whole == pytest.approx(parts)
     model = LeNet()
     model.load_state_dict(p.layout.views(X))
-    scores = model((DATA.test.images / 255 - DATA.mean[0]) / DATA.std[0])
-    assert whole[0] == pytest.approx((scores.argmax(1) == DATA.test.labels).float().mean().item())
-    assert whole[1] == pytest.approx(F.cross_entropy(scores, DATA.test.labels).item(), rel=1e-5)
+    scores = model((DATA.test.inputs / 255 - DATA.mean[0]) / DATA.std[0])
+    assert whole["accuracy"] == pytest.approx((scores.argmax(1) == DATA.test.targets).float().mean().item())
+    assert whole["loss"] == pytest.approx(F.cross_entropy(scores, DATA.test.targets).item(), rel=1e-5)
 
 
 def test_the_seed_decides_the_weights_and_no_other_draw_changes() -> None:
@@ -117,16 +125,16 @@ def test_a_wrong_number_of_classes_is_refused() -> None:
 
 
 def test_images_that_do_not_fit_are_refused() -> None:
-    colour = Examples(DATA.test.images.expand(-1, 3, -1, -1), DATA.test.labels)
-    with pytest.raises(InputError, match="cannot take images of 3×28×28"):
+    colour = Examples(DATA.test.inputs.expand(-1, 3, -1, -1), DATA.test.targets)
+    with pytest.raises(InputError, match="cannot take inputs of 3×28×28"):
         problem().check(colour, 10)
 
 
 def test_patterns_leave_matrices_out() -> None:
-    p = Problem(LeNet, 0, torch.device("cpu"), SCALING, exclude=["conv*"])
+    p = Problem(LeNet, 0, CPU, *what(), exclude=["conv*"])
     assert list(p.layout.matrices) == ["fc1.weight", "fc2.weight", "fc3.weight"]
     with pytest.raises(InputError, match=r"exclude = head fits no parameter: there are conv1\.weight"):
-        Problem(LeNet, 0, torch.device("cpu"), SCALING, exclude=["head"])
+        Problem(LeNet, 0, CPU, *what(), exclude=["head"])
 
 
 def test_parameters_of_two_dtypes_are_refused() -> None:
@@ -137,7 +145,7 @@ def test_parameters_of_two_dtypes_are_refused() -> None:
 @pytest.mark.gpu
 def test_the_gradient_on_a_gpu_is_the_cpus() -> None:
     X, batch = problem().X0(), DATA.train.at(np.arange(32))
-    gpu = Problem(LeNet, 0, torch.device("cuda"), SCALING)
+    gpu = Problem(LeNet, 0, torch.device("cuda"), *what(torch.device("cuda")))
     _, g = gpu.gradient(X.cuda(), batch.to(torch.device("cuda")))
     torch.testing.assert_close(g.cpu(), problem().gradient(X, batch)[1], atol=1e-4, rtol=1e-3)
 

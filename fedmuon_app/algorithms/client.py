@@ -221,7 +221,7 @@ def _step(
 def _rules(method: Method, layout: Layout) -> list[tuple[str, StepRule, list[torch.Size]]]:
     """The two parts of a vector, matrices first: their names, rules and shapes."""
     return [
-        ("matrices", method.matrix_step, list(layout.matrices.values())),
+        ("matrices", method.matrix_step, layout.matrix_shapes),
         ("vectors", method.vector_step, list(layout.vectors.values())),
     ]
 

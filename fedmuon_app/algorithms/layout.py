@@ -1,7 +1,7 @@
 """All parameters of a model as one flat vector, and where each one stands in it."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -19,21 +19,41 @@ class Layout:
     Attributes:
         matrices: name and shape of the parameters that take the method's own rule.
         vectors: those that take the vectors' rule.
+        stacked: of some of ``matrices``, how many matrices they are, one above the other; the others are one.
     """
 
     matrices: Mapping[str, torch.Size]
     vectors: Mapping[str, torch.Size]
+    stacked: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, parameters: NamedTensors, exclude: Collection[str] = ()) -> "Layout":
+    def of(
+        cls, parameters: NamedTensors, exclude: Collection[str] = (), stacked: Mapping[str, int] | None = None
+    ) -> "Layout":
         """That of a model.
 
         Args:
             parameters: by name. Those with two or more dimensions are matrices: d1 = shape[0] rows.
             exclude: names of matrices that take the vectors' rule all the same.
+            stacked: by name, how many matrices lie in a parameter, one above the other (an attention's three, say).
         """
         matrices = {w: x.shape for w, x in parameters.items() if x.ndim >= 2 and w not in exclude}
-        return cls(matrices, {w: x.shape for w, x in parameters.items() if w not in matrices})
+        several = {w: k for w, k in (stacked or {}).items() if w in matrices}
+        return cls(matrices, {w: x.shape for w, x in parameters.items() if w not in matrices}, several)
+
+    @cached_property
+    def matrix_shapes(self) -> list[torch.Size]:
+        """Of every matrix, in the vector's order; a parameter may be several."""
+        found = []
+        for w, shape in self.matrices.items():
+            k = self.stacked.get(w, 1)
+            found += [torch.Size((shape[0] // k, *shape[1:]))] * k
+        return found
+
+    def as_matrices(self, x: Tensor) -> list[Tensor]:
+        """The matrices of a vector float[d], each d1 × d2; they share its memory."""
+        parts = torch.split(x[: self.in_matrices], [shape.numel() for shape in self.matrix_shapes])
+        return [part.view(shape[0], -1) for part, shape in zip(parts, self.matrix_shapes, strict=True)]
 
     @cached_property
     def shapes(self) -> dict[str, torch.Size]:

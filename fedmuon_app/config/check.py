@@ -13,7 +13,6 @@ from fedmuon_app.errors import InputError
 SCALES = ("moonlight", "jordan", "ratio", "one")
 SCHEDULES = ("constant", "linear", "cosine", "step")
 AUGMENTATIONS = ("none", "crop", "crop_flip")
-METRICS = ("test_accuracy", "test_loss", "train_loss")
 AGGREGATES = ("mean", "multi_krum", "trimmed_mean", "median")
 
 Rule = tuple[str, object, bool, str]
@@ -134,7 +133,6 @@ def _stop(s: Stop) -> list[Rule]:
         ("stop.delta", s.delta, 0 <= s.delta < math.inf, "must not be negative"),
         ("stop.seconds", s.seconds, s.seconds is None or _above_0(s.seconds), POSITIVE + " or null"),
         ("stop.bytes", s.bytes, s.bytes is None or _above_0(s.bytes), POSITIVE + " or null"),
-        _one_of("stop.metric", s.metric, METRICS),
     ]
 
 
@@ -180,7 +178,9 @@ def _algorithm(a: Algorithm, R: int) -> list[Rule]:
 
 def _data(c: Config) -> list[Rule]:
     return [
-        _one_of("dataset", c.dataset.name, names("dataset")),
+        _target("dataset", None if c.partition.name == "own" else {"_target_": c.dataset._target_}),
+        _target("task", c.task),
+        ("dataset.length", c.dataset.length, c.dataset.length >= 1, UNIT),
         ("dataset.validation", c.dataset.validation, 0 <= c.dataset.validation < 1, "must lie in [0, 1)"),
         (
             "dataset.client_validation",

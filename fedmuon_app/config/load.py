@@ -85,6 +85,7 @@ def register() -> None:
     OmegaConf.register_new_resolver("by_method", _by_method, replace=True)
     OmegaConf.register_new_resolver("by_norm", _by_norm, replace=True)
     OmegaConf.register_new_resolver("by_engine", _by_engine, replace=True)
+    OmegaConf.register_new_resolver("is_regression", _is_regression, replace=True)
     OmegaConf.register_new_resolver("side_by_side", side_by_side, replace=True)
     OmegaConf.register_new_resolver("run_name", run_name, replace=True)
 
@@ -131,6 +132,11 @@ def _by_method(table: Any, *, _root_: Any) -> Any:
 def _by_engine(table: Any, *, _root_: Any) -> Any:
     """``${by_engine:{deployment:10}}``: this engine's entry, null where it has none."""
     return table.get(_root_.engine.name)
+
+
+def _is_regression(*, _root_: Any) -> bool:
+    """``${is_regression:}``: whether the task is of quantities."""
+    return str(_root_.task._target_).endswith("Regression")
 
 
 def _by_norm(table: Any, *, _root_: Any) -> Any:

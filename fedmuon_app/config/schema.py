@@ -16,6 +16,7 @@ class Lmo:
     dtype: str = MISSING
     coefficients: list[float] = MISSING
     scale: str = MISSING
+    split: dict[str, int] | None = MISSING
     exclude: list[str] = MISSING
 
 
@@ -50,9 +51,11 @@ class Algorithm:
 
 @dataclass
 class Dataset:
-    """Where the images come from."""
+    """Where the examples come from: ``_target_`` is called with ``args``."""
 
     name: str = MISSING
+    _target_: str | None = MISSING
+    args: dict[str, Any] = field(default_factory=dict)
     path: str | None = MISSING
     validation: float = MISSING
     client_validation: float = MISSING
@@ -60,6 +63,8 @@ class Dataset:
     classes: list[str] | None = MISSING
     size: int = MISSING
     channels: int = MISSING
+    target: str | None = MISSING
+    length: int = MISSING
 
 
 @dataclass
@@ -70,6 +75,7 @@ class Partition:
     beta: float = MISSING
     classes_per_client: int = MISSING
     shards_per_client: int = MISSING
+    column: str | None = MISSING
 
 
 @dataclass
@@ -111,7 +117,7 @@ class Stop:
     """When a run ends before its last round."""
 
     accuracy: float | None = MISSING
-    metric: str = MISSING
+    metric: str | None = MISSING
     value: float | None = MISSING
     patience: int | None = MISSING
     delta: float = MISSING
@@ -145,7 +151,7 @@ class Engine:
 
 @dataclass
 class Config:
-    """A run. ``model`` is free: ``_target_`` and the arguments of what it names."""
+    """A run. ``model`` and ``task`` are free: ``_target_`` and the arguments of what it names."""
 
     rounds: int = MISSING
     seed: int = MISSING
@@ -158,6 +164,7 @@ class Config:
     algorithm: Algorithm = field(default_factory=Algorithm)
     dataset: Dataset = field(default_factory=Dataset)
     model: dict[str, Any] = field(default_factory=dict)
+    task: dict[str, Any] = field(default_factory=dict)
     partition: Partition = field(default_factory=Partition)
     federation: Federation = field(default_factory=Federation)
     local: Local = field(default_factory=Local)

@@ -9,25 +9,28 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fedmuon_app.config.explain import explain
-from fedmuon_app.config.files import belongs, conf_dir, flat
+from fedmuon_app.config.files import belongs, conf_dir, flat, names
 from fedmuon_app.config.load import typed
 from fedmuon_app.config.schema import Config
 from fedmuon_app.errors import InputError
 
 # the method and its numbers, the model, K, B, the seed, and what the client's data must look like
 SHARED = (
-    "rounds", "seed", "compute", "algorithm", "model", "partition", "local",
-    "dataset.name", "dataset.validation", "dataset.client_validation",
+    "rounds", "seed", "compute", "algorithm", "model", "task", "partition", "local",
+    "dataset.name", "dataset._target_", "dataset.args", "dataset.target", "dataset.length",
+    "dataset.validation", "dataset.client_validation",
     "dataset.augment", "dataset.classes", "dataset.size", "dataset.channels",
     "federation.num_clients", "federation.clients_per_round",
 )  # fmt: skip
 MOST = 2**16  # characters
 NOT_OURS = ("defaults", "hydra", "algorithm")  # of conf/config.yaml: Hydra's, and what the server's text has whole
+PLACES = "dataset.args.path"  # a node's own: dataset.path
 
 
 def shared(c: Config) -> str:
     """The part of ``c`` that goes to the clients; the same text for the same values."""
-    return json.dumps({k: v for k, v in sorted(flat(asdict(c)).items()) if belongs(k, SHARED)}, ensure_ascii=False)
+    values = {k: v for k, v in sorted(flat(asdict(c)).items()) if belongs(k, SHARED) and k != PLACES}
+    return json.dumps(values, ensure_ascii=False)
 
 
 def at_node(text: str, own: Mapping[str, Any]) -> Config:
@@ -46,9 +49,16 @@ def at_node(text: str, own: Mapping[str, Any]) -> Config:
     try:
         for key, value in {"engine.name": "deployment", **values, **own}.items():
             OmegaConf.update(whole, key, value, merge=False, force_add=True)
+        if values.get("dataset.name") in names("dataset") and "path" in _arguments(str(values["dataset.name"])):
+            OmegaConf.update(whole, PLACES, own.get("dataset.path"), force_add=True)
     except OmegaConfBaseException as error:
         raise InputError(explain(error, [])) from error
     return typed(whole)
+
+
+def _arguments(dataset: str) -> Mapping[str, Any]:
+    """Those that conf/ has for a data set's loader."""
+    return cast(DictConfig, OmegaConf.load(conf_dir() / "dataset" / f"{dataset}.yaml")).get("args") or {}
 
 
 def only_longer(was: str, now: str) -> bool:

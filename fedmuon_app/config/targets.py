@@ -26,6 +26,8 @@ def build_target(key: str, node: dict[str, Any]) -> Any:
         return instantiate(node)
     except HydraException as error:
         cause: BaseException = error.__cause__ or error
+        if isinstance(cause, InputError):
+            raise cause from error
         missing = re.search(r"No module named '[^']+'", str(cause).replace("\\'", "'"))
         reason = " ".join(str(cause).split("\nfull_key")[0].split()) or type(cause).__name__
         if missing:
@@ -36,8 +38,11 @@ def build_target(key: str, node: dict[str, Any]) -> Any:
 def targets(c: Config) -> Iterator[tuple[str, dict[str, Any]]]:
     """Everything that a node would have to build by name for the server: its key, and what it says."""
     a = c.algorithm
+    data = {"_target_": c.dataset._target_, **c.dataset.args} if c.partition.name != "own" else None
     for key, node in (
         ("model", c.model),
+        ("task", c.task),
+        ("dataset", data),
         ("algorithm.step", a.step),
         ("algorithm.vector_step", a.vector_step),
         ("algorithm.schedule", a.schedule),
@@ -83,8 +88,8 @@ def refuse_others(key: str, node: dict[str, Any], allow: Collection[str]) -> Non
 @functools.cache
 def _ours() -> frozenset[str]:
     """What conf/ names for nodes to build."""
-    texts = [file.read_text() for file in (conf_dir() / "model").glob("*.yaml")]
-    return frozenset(yaml.safe_load(text)["_target_"] for text in texts) - {"???"}
+    files = [file for group in ("model", "task", "dataset") for file in (conf_dir() / group).glob("*.yaml")]
+    return frozenset(yaml.safe_load(file.read_text()).get("_target_") for file in files) - {"???", None}
 
 
 def _plain(value: Any) -> bool:

@@ -1,8 +1,9 @@
-"""Labelled images."""
+"""Examples: inputs of any kind, and their targets."""
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,11 @@ class StoredImages:
         """[N, c, h, w]."""
         return torch.Size((len(self._rows), *self._one))
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Bytes."""
+        return torch.uint8
+
     def __len__(self) -> int:
         return len(self._rows)
 
@@ -56,78 +62,110 @@ class StoredImages:
         return self
 
 
+Inputs = Tensor | StoredImages | tuple[Tensor, ...] | dict[str, Tensor]
+"""What a model is called with: one tensor, or several as its arguments or by name; along the first dimension N."""
+
+
+def mapped(f: Callable[[Any], Any], x: Any) -> Any:
+    """``f`` of a tensor, or of each tensor of a tuple or a dict."""
+    if isinstance(x, tuple):
+        return tuple(f(part) for part in x)
+    return {name: f(part) for name, part in x.items()} if isinstance(x, dict) else f(x)
+
+
+def first(x: Inputs) -> Tensor | StoredImages:
+    """The tensor itself, or the first of several."""
+    return next(iter(x.values())) if isinstance(x, dict) else x[0] if isinstance(x, tuple) else x
+
+
 @dataclass(frozen=True)
 class Examples:
-    """Labelled images.
+    """Inputs with what is to be made of them.
 
     Attributes:
-        images: uint8[N, c, h, w], in memory or in a file.
-        labels: int64[N], in 0 … number of classes - 1.
+        inputs: N of them; images uint8[N, c, h, w] may be in a file.
+        targets: of N; int64[N] in 0 … number of classes - 1 for a classification.
     """
 
-    images: Tensor | StoredImages
-    labels: Tensor
+    inputs: Inputs
+    targets: Tensor
 
     def __len__(self) -> int:
         """N."""
-        return len(self.labels)
+        return len(self.targets)
+
+    @property
+    def shape(self) -> torch.Size:
+        """Of one input, of the first tensor where it has several."""
+        return first(self.inputs).shape[1:]
 
     def at(self, indices: Indices) -> "Batch":
         """The examples at ``indices``, int64[B], in that order, in memory."""
-        index = torch.from_numpy(indices).to(self.labels.device)
-        return Batch(self.images[index], self.labels[index])
+        index = torch.from_numpy(indices).to(self.targets.device)
+        return Batch(mapped(lambda x: x[index], self.inputs), self.targets[index])
 
     def part(self, part: slice) -> "Batch":
         """Those at a slice, in memory."""
-        return Batch(self.images[part], self.labels[part])
+        return Batch(mapped(lambda x: x[part], self.inputs), self.targets[part])
 
     def subset(self, indices: Indices) -> "Examples":
         """The same, but what is in a file stays there."""
-        if isinstance(self.images, Tensor):
-            return self.at(indices)
-        return Examples(self.images.subset(indices), self.labels[torch.from_numpy(indices)])
+        if isinstance(self.inputs, StoredImages):
+            return Examples(self.inputs.subset(indices), self.targets[torch.from_numpy(indices)])
+        return self.at(indices)
 
-    def split(self, share: float, rng: np.random.Generator) -> tuple["Examples", "Examples"]:
-        """All but a ``share`` of the examples, and that share: drawn by ``rng``, each in the order they had."""
+    def split(self, share: float, rng: np.random.Generator) -> tuple[Indices, Indices]:
+        """Indices of all but a ``share`` of the examples, and of that share: drawn by ``rng``, each in order."""
         order = rng.permutation(len(self))
         cut = round(share * len(self))
-        return self.subset(np.sort(order[cut:])), self.subset(np.sort(order[:cut]))
+        return np.sort(order[cut:]), np.sort(order[:cut])
 
     def to(self, device: torch.device) -> "Examples":
         """The same on another device."""
-        return Examples(self.images.to(device), self.labels.to(device))
+        return Examples(mapped(lambda x: x.to(device), self.inputs), self.targets.to(device))
 
 
 @dataclass(frozen=True)
 class Batch(Examples):
     """Examples in memory."""
 
-    images: Tensor
+    inputs: Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 
     def to(self, device: torch.device) -> "Batch":
         """The same on another device."""
-        return Batch(self.images.to(device), self.labels.to(device))
+        return Batch(mapped(lambda x: x.to(device), self.inputs), self.targets.to(device))
+
+    def pieces(self, sizes: Sequence[int]) -> "list[Batch]":
+        """Batches of these sizes, one after the other."""
+        ends = np.cumsum(sizes).tolist()
+        return [self.part(slice(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
 
 
 def blank(like: Examples) -> Batch:
-    """Two black images of the size of ``like``'s: for trying a model where there are none."""
-    return Batch(torch.zeros(2, *like.images.shape[1:], dtype=torch.uint8), torch.zeros(2, dtype=torch.int64))
+    """Two examples of nothing but zeros, in the shapes of ``like``'s: for trying a model where there are none."""
+
+    def zeros(x: Tensor | StoredImages) -> Tensor:
+        return torch.zeros(2, *x.shape[1:], dtype=x.dtype)
+
+    return Batch(mapped(zeros, like.inputs), zeros(like.targets))
 
 
 @dataclass(frozen=True)
-class ImageData:
-    """A data set: what is trained on, what is tested on, and how its pixels are scaled.
+class Data:
+    """A data set: what is trained on, and what is tested on.
 
     Attributes:
         train: the examples of all clients together.
         test: the examples of the server's evaluation.
-        classes: names of the classes, in the order of the labels.
-        mean: per channel, of pixels in [0, 1].
-        std: per channel, > 0.
+        classes: names of what a model has an output for: classes in the order of the labels, characters, or quantities.
+        mean: per channel of images, of pixels in [0, 1]; empty: these are none.
+        std: likewise, > 0.
+        columns: of the training examples what they can be dealt by, N words a column (partition=column).
     """
 
     train: Examples
     test: Examples
     classes: Sequence[str]
-    mean: Sequence[float]
-    std: Sequence[float]
+    mean: Sequence[float] = ()
+    std: Sequence[float] = ()
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)

@@ -17,13 +17,12 @@ from fedmuon_app.errors import InputError
 ROWS = 256  # that are decoded at a time
 
 
-def read_parquet(folder: Path, part: str, cache: Path) -> tuple[Examples, list[str] | None]:
+def read_parquet(folder: Path, part: str) -> tuple[Examples, list[str] | None]:
     """Read ``<part>-*.parquet``: a column ``img`` or ``image`` of {bytes, path}, and ``label``.
 
     Args:
         folder: where they are.
         part: ``train`` or ``test``.
-        cache: where decoded images are kept.
 
     Returns:
         The examples, and the names of the classes where the files say them.
@@ -46,7 +45,7 @@ def read_parquet(folder: Path, part: str, cache: Path) -> tuple[Examples, list[s
         return iter(shown(_rows(paths, files, names), total, f"{folder} ({part})"))
 
     seen = [(str(path.resolve()), *version(path)) for path in paths]
-    return kept(cache, f"parquet {seen}", decode), names
+    return kept(f"parquet {seen}", decode), names
 
 
 def _opened(path: Path) -> pq.ParquetFile:

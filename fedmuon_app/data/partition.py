@@ -1,8 +1,10 @@
 """Which client holds which example: flwr-datasets' partitioners, on the labels alone."""
 
 import hashlib
+import io
 import logging
 import os
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -27,7 +29,7 @@ class Deal:
             Dir(β), and all have the same number of examples), ``dirichlet_by_class`` (Yurochkin et al. 2019: each
             class is dealt over the clients by a draw from Dir(β), so sizes differ, and a client may get nothing at
             all), ``iid``, ``shard`` (McMahan et al. 2017: sorted by label, cut, dealt), or ``pathological`` (each
-            client has so many classes).
+            client has so many classes), or ``column`` (each value is a client's).
         beta: β > 0 of both Dirichlet splits; small is heterogeneous.
         classes_per_client: of pathological.
         shards_per_client: of shard.
@@ -37,13 +39,14 @@ class Deal:
     beta: float
     classes_per_client: int
     shards_per_client: int
+    column: str | None = None
 
 
 def partition(labels: Indices, n: int, deal: Deal, seed: int, cache: Path | None = None) -> list[Indices]:
     """Deal the examples to ``n`` clients.
 
     Args:
-        labels: int64[N].
+        labels: int64[N]; of a column the number of each value.
         n: the number of clients.
         deal: how.
         seed: of the run.
@@ -94,7 +97,8 @@ def _dealt(labels: Indices, n: int, deal: Deal, seed: int) -> list[Indices]:
             parts = [np.asarray(dealer.load_partition(i)["index"], dtype=np.int64) for i in range(n)]
         else:
             dealer.dataset = Positions.from_dict({"label": labels[order]})
-            with np.errstate(invalid="ignore"):  # said by the error that follows
+            # a NaN is said by the error that follows; natural ids are dealt with a bar of their own
+            with np.errstate(invalid="ignore"), redirect_stderr(io.StringIO()):
                 parts = [order[dealer.load_partition(i)] for i in range(most)]
     except (ValueError, IndexError) as error:
         small = f"; partition.beta = {deal.beta} is too small for it" if "NaN" in str(error) else ""
@@ -107,6 +111,8 @@ def _dealt(labels: Indices, n: int, deal: Deal, seed: int) -> list[Indices]:
 def _partitioner(deal: Deal, n: int, examples: int, seed: int) -> Any:
     from flwr_datasets import partitioner as flower
 
+    if deal.name == "column":
+        return flower.NaturalIdPartitioner(partition_by="label")
     if deal.name == "iid":
         return flower.IidPartitioner(n)
     by_label = {"num_partitions": n, "partition_by": "label", "seed": seed}

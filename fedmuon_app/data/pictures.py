@@ -18,7 +18,7 @@ from PIL import Image, ImageOps
 from rich.console import Console
 from rich.progress import track
 
-from fedmuon_app.data.examples import Examples, ImageData
+from fedmuon_app.data.examples import Data, Examples
 from fedmuon_app.data.store import Decoded, kept
 from fedmuon_app.errors import InputError
 from fedmuon_app.seeds import rng
@@ -39,9 +39,7 @@ MANY = 1000  # pictures from which a bar shows their decoding
 CHUNK = 256  # pictures that are decoded at a time
 
 
-def image_folder(
-    path: Path | None, size: int, channels: int, classes: Sequence[str] | None, seed: int, cache: Path
-) -> ImageData:
+def image_folder(path: str | Path | None, size: int, channels: int, classes: Sequence[str] | None, seed: int) -> Data:
     """A folder of class folders: ``path/train`` and ``path/test`` (or ``val``), or ``path`` with a fifth held out.
 
     Args:
@@ -50,15 +48,15 @@ def image_folder(
         channels: 1 (grey) or 3 (colour).
         classes: names of the class folders in the order of the labels, or None: those that are there, sorted.
         seed: decides what is held out.
-        cache: where decoded pictures are kept.
 
     Raises:
         InputError: no such folder, a class folder is empty or missing, there are fewer than two classes or too few
             pictures, or one is broken.
     """
-    if path is None or not path.is_dir():
+    path = folder(path)
+    if path is None:
         raise InputError(
-            f"dataset.path = {path} is not a folder: dataset=image_folder needs one that holds a folder of "
+            "dataset.path = None is not a folder: dataset=image_folder needs one that holds a folder of "
             "images for each class (or train/ and test/ with such folders)"
         )
     train, test = _parts(path)
@@ -67,23 +65,21 @@ def image_folder(
         raise InputError(
             f"dataset.path = {path} holds {len(names)} class folders ({', '.join(names)}): needed are two or more"
         )
-    examples = read_folder(train, size, channels, names, cache)
+    examples = read_folder(train, size, channels, names)
     if test is not None:
         if others := other_classes(test, names):
             raise InputError(f"{test} has class folders that {train} lacks: {', '.join(others[:5])}")
-        return ImageData(
-            examples, read_folder(test, size, channels, names, cache, missing_ok=True), names, *folder_scale(channels)
-        )
-    kept_back, held_out = examples.split(HOLD_OUT, rng(seed, "hold out"))
+        return Data(examples, read_folder(test, size, channels, names, missing_ok=True), names, *folder_scale(channels))
+    kept_back, held_out = (examples.subset(part) for part in examples.split(HOLD_OUT, rng(seed, "hold out")))
     if not len(held_out):
         raise InputError(
             f"dataset.path = {path} holds {len(examples)} pictures: too few to hold out a fifth for the test; "
             "add some, or put them into train/ and test/"
         )
-    return ImageData(kept_back, held_out, names, *folder_scale(channels))
+    return Data(kept_back, held_out, names, *folder_scale(channels))
 
 
-def test_folder(path: Path | None, size: int, channels: int, classes: Sequence[str] | None, cache: Path) -> ImageData:
+def test_folder(path: str | Path | None, size: int, channels: int, classes: Sequence[str] | None) -> Data:
     """Pictures to test on alone: ``path/test`` (or ``val``), or all of ``path``; None: none at all.
 
     The other arguments are those of :func:`image_folder`.
@@ -91,13 +87,25 @@ def test_folder(path: Path | None, size: int, channels: int, classes: Sequence[s
     Raises:
         InputError: as :func:`image_folder`.
     """
-    names = list(classes or [])
+    names, path = list(classes or []), folder(path)
     if path is None:
         nothing = Examples(torch.empty(0, channels, size, size, dtype=torch.uint8), torch.empty(0, dtype=torch.int64))
-        return ImageData(nothing, nothing, names, *folder_scale(channels))
+        return Data(nothing, nothing, names, *folder_scale(channels))
     whole, test = _parts(path)
-    examples = read_folder(test or whole, size, channels, names, cache, missing_ok=True)
-    return ImageData(examples.subset(np.arange(0)), examples, names, *folder_scale(channels))
+    examples = read_folder(test or whole, size, channels, names, missing_ok=True)
+    return Data(examples.subset(np.arange(0)), examples, names, *folder_scale(channels))
+
+
+def folder(path: str | Path | None) -> Path | None:
+    """``dataset.path``, which may begin with ~.
+
+    Raises:
+        InputError: it is no folder.
+    """
+    place = None if path is None else Path(path).expanduser()
+    if place is not None and not place.is_dir():
+        raise InputError(f"dataset.path = {place} is not there: name a folder that holds the data, or leave it out")
+    return place
 
 
 def other_classes(path: Path, classes: Sequence[str]) -> list[str]:
@@ -110,9 +118,7 @@ def folder_scale(channels: int) -> tuple[list[float], list[float]]:
     return [0.5] * channels, [0.25] * channels
 
 
-def read_folder(
-    path: Path, size: int, channels: int, classes: Sequence[str], cache: Path, missing_ok: bool = False
-) -> Examples:
+def read_folder(path: Path, size: int, channels: int, classes: Sequence[str], missing_ok: bool = False) -> Examples:
     """Read a folder of class folders, resized to uint8[N, channels, size, size].
 
     Args:
@@ -120,7 +126,6 @@ def read_folder(
         size: in pixels.
         channels: 1 or 3.
         classes: names of the class folders, in the order of the labels.
-        cache: where decoded pictures are kept.
         missing_ok: a class may have no folder (one client seldom has them all).
 
     Raises:
@@ -141,7 +146,7 @@ def read_folder(
         return zip(images, (label for _, label in files), strict=True)
 
     seen = [(str(file.relative_to(path)), label, *version(file)) for file, label in files]
-    return kept(cache, f"{path.resolve()} {size} {channels} {GROUND} {seen}", decode)
+    return kept(f"{path.resolve()} {size} {channels} {GROUND} {seen}", decode)
 
 
 def picture(source: Path | io.BytesIO, size: int | None = None, channels: int | None = None) -> NDArray[np.uint8]:

@@ -1,13 +1,11 @@
 """Data sets by name: scikit-learn's digits, Fashion-MNIST and CIFAR-10.
 
-Each loader gives an :class:`ImageData`. Whatever is missing is said in one sentence that tells how to
+Each loader gives an :class:`Data`. Whatever is missing is said in one sentence that tells how to
 get it.
 """
 
 import gzip
 import importlib.util
-import os
-import tempfile
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,24 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmuon_app.data.examples import Examples, ImageData
-from fedmuon_app.data.pictures import folder_scale
+from fedmuon_app.data.examples import Data, Examples
+from fedmuon_app.data.pictures import folder, folder_scale
+from fedmuon_app.data.store import CACHE
 from fedmuon_app.errors import InputError
 
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
-
-
-def _cache() -> Path:
-    """Where downloads go, and what is made once: partitions and decoded images."""
-    if named := os.environ.get("XDG_CACHE_HOME"):
-        return Path(named) / "fedmuon"
-    try:
-        return Path.home() / ".cache" / "fedmuon"
-    except RuntimeError:  # nobody's: a container with a user of its own
-        return Path(tempfile.gettempdir()) / f"fedmuon-cache-{os.getuid()}"
-
-
-CACHE = _cache()
 
 DIGIT_CLASSES = [str(i) for i in range(10)]
 FASHION_CLASSES = ["top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"]
@@ -42,7 +28,7 @@ CIFAR_MEAN, CIFAR_STD = [0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]
 CIFAR_CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
 
-def digits() -> ImageData:
+def digits() -> Data:
     """1,797 handwritten digits, 8×8, enlarged to 20×20 on a 28×28 ground: every fifth one is for the test.
 
     They come inside scikit-learn (Alpaydin and Kaynak 1998), so nothing is downloaded. The size is
@@ -56,12 +42,12 @@ def digits() -> ImageData:
     images = torch.nn.functional.pad(large, (4, 4, 4, 4)).to(torch.uint8)
     labels = torch.from_numpy(table[:, 64]).long()
     test = torch.arange(len(labels)) % 5 == 4
-    return ImageData(
+    return Data(
         Examples(images[~test], labels[~test]), Examples(images[test], labels[test]), DIGIT_CLASSES, [0.15], [0.3]
     )
 
 
-def fashion_mnist(path: Path | None) -> ImageData:
+def fashion_mnist(path: str | Path | None) -> Data:
     """60,000 and 10,000 grey 28×28 images (Xiao et al. 2017).
 
     Args:
@@ -71,9 +57,10 @@ def fashion_mnist(path: Path | None) -> ImageData:
     Raises:
         InputError: the files are in none of these places and cannot be downloaded.
     """
-    folder = path or DEBIAN_FASHION_MNIST
-    if (folder / "train-images-idx3-ubyte.gz").is_file():
-        train, test = (_idx_examples(folder, part) for part in ("train", "t10k"))
+    path = folder(path)
+    place = path or DEBIAN_FASHION_MNIST
+    if (place / "train-images-idx3-ubyte.gz").is_file():
+        train, test = (_idx_examples(place, part) for part in ("train", "t10k"))
     elif path is not None:
         raise InputError(
             f"dataset.path = {path} holds no train-images-idx3-ubyte.gz: name the folder of Fashion-MNIST's "
@@ -83,10 +70,10 @@ def fashion_mnist(path: Path | None) -> ImageData:
         from torchvision.datasets import FashionMNIST
 
         train, test = _downloaded(FashionMNIST, "Debian's package dataset-fashion-mnist")
-    return ImageData(train, test, FASHION_CLASSES, [0.2860], [0.3530])
+    return Data(train, test, FASHION_CLASSES, [0.2860], [0.3530])
 
 
-def cifar10(path: Path | None) -> ImageData:
+def cifar10(path: str | Path | None) -> Data:
     """50,000 and 10,000 colour 32×32 images (Krizhevsky 2009), or another data set in a folder of parquet files.
 
     Args:
@@ -96,11 +83,11 @@ def cifar10(path: Path | None) -> ImageData:
     Raises:
         InputError: no such folder, the download fails, or the files are broken.
     """
-    names: list[str] | None = None
+    path, names = folder(path), None
     if path is not None:
         from fedmuon_app.data.parquet import read_parquet
 
-        (train, names), (test, others) = (read_parquet(path, part, CACHE / "images") for part in ("train", "test"))
+        (train, names), (test, others) = (read_parquet(path, part) for part in ("train", "test"))
         if others not in (names, None):
             raise InputError(f"dataset.path = {path}: its train and test files have different classes")
     else:
@@ -108,18 +95,18 @@ def cifar10(path: Path | None) -> ImageData:
 
         train, test = _downloaded(CIFAR10, "a folder of CIFAR-10's parquet files named by dataset.path")
     scale = CIFAR_MEAN, CIFAR_STD
-    if names not in (None, CIFAR_CLASSES) or train.images.shape[1] != len(CIFAR_MEAN):
-        scale = folder_scale(train.images.shape[1])
+    if names not in (None, CIFAR_CLASSES) or train.shape[0] != len(CIFAR_MEAN):
+        scale = folder_scale(train.shape[0])
     classes = names or CIFAR_CLASSES
     for part, examples in (("train", train), ("test", test)):
-        if (most := int(examples.labels.max())) >= len(classes):
+        if (most := int(examples.targets.max())) >= len(classes):
             raise InputError(
                 f"dataset.path = {path}: label {most} in its {part} files, and CIFAR-10 has 10 classes; other data "
                 "sets need the names of their classes in the files, as datasets' ClassLabel writes them"
             )
-        if examples.images.shape[1:] != train.images.shape[1:]:
+        if examples.shape != train.shape:
             raise InputError(f"dataset.path = {path}: its train and test images differ in size or channels")
-    return ImageData(train, test, classes, *scale)
+    return Data(train, test, classes, *scale)
 
 
 def _idx_examples(folder: Path, part: str) -> Examples:

@@ -21,27 +21,39 @@ log = logging.getLogger("fedmuon")
 Decoded = Iterator[tuple[NDArray[np.uint8], int]]
 """Images uint8[c, h, w], all of one shape, each with its label."""
 
+
+def _cache() -> Path:
+    """Where downloads go, and what is made once: partitions and decoded images."""
+    if named := os.environ.get("XDG_CACHE_HOME"):
+        return Path(named) / "fedmuon"
+    try:
+        return Path.home() / ".cache" / "fedmuon"
+    except RuntimeError:  # nobody's: a container with a user of its own
+        return Path(tempfile.gettempdir()) / f"fedmuon-cache-{os.getuid()}"
+
+
+CACHE = _cache()
+IMAGES = CACHE / "images"
 IN_MEMORY = 2**28  # bytes of images that are read as a whole
 
 
-def kept(cache: Path, key: str, decode: Callable[[], Decoded]) -> Examples:
+def kept(key: str, decode: Callable[[], Decoded]) -> Examples:
     """What ``decode`` gives, from the cache where it is there.
 
     Where the cache cannot be written the images go to a file without a name, and where that cannot be had into memory.
 
     Args:
-        cache: a folder.
         key: all that the images depend on.
         decode: asked where they are not there; its errors are the caller's to see.
     """
-    place = cache / hashlib.sha256(key.encode()).hexdigest()[:32]
+    place = IMAGES / hashlib.sha256(key.encode()).hexdigest()[:32]
     found = _opened(place)
     if found is not None:
         return found
     try:
         return _written(place, decode)
     except _NoRoomError as error:
-        log.warning("decoded images cannot be kept in %s for the next run: %s", cache, error)
+        log.warning("decoded images cannot be kept in %s for the next run: %s", IMAGES, error)
     try:
         with tempfile.TemporaryFile() as stream:
             shape, labels = _write(stream, decode())

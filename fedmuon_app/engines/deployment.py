@@ -1,5 +1,6 @@
 """Separate machines: submit the run to a SuperLink that is there, and show its log until it has ended."""
 
+import json
 import queue
 import re
 import subprocess
@@ -16,7 +17,7 @@ from fedmuon_app.engines.progress import Progress
 from fedmuon_app.engines.superlink import stage_app
 from fedmuon_app.errors import InputError
 
-ROUND = re.compile(r"round (\d+): accuracy ([\d.]+), loss (\S+), train loss (\S+)")
+ROUND = re.compile(r"evaluated (\{.*\})")
 GOES_ON = re.compile(r"goes on after round (\d+)")
 PENDING = 60.0  # seconds in which a run must have begun
 SAID = re.compile(r"(INFO|WARNING|ERROR) fedmuon: (.*)")
@@ -126,9 +127,8 @@ def follow(lines: Iterable[str | None], progress: Progress, when_silent: Callabl
         said = SAID.search(line)
         evaluated = ROUND.search(said[2]) if said else None
         if evaluated:
-            r, accuracy, loss, trained = evaluated.groups()
-            numbers = {"test_accuracy": float(accuracy), "test_loss": float(loss)}
-            progress(int(r), numbers | {"train_loss": None if trained == "none" else float(trained)})
+            numbers = json.loads(evaluated[1])
+            progress(int(numbers["round"]), numbers)
         elif said and (again := GOES_ON.search(said[2])):
             progress.goes_on(int(again[1]))
         elif said and said[1] == "ERROR":

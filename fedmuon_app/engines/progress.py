@@ -50,14 +50,15 @@ class Progress:
         """Round ``r`` is done; ``line`` is its evaluation, if it had one."""
         speed = max(r - self._done, 1) / max(time.monotonic() - self._started, 1e-9)
         if line is not None:
-            self._accuracy = f"accuracy {line['test_accuracy']:.3f}"
+            name, value = next((key, x) for key, x in line.items() if key.startswith("test_"))
+            self._accuracy = f"{name.removeprefix('test_')} {_shown(value)}"
         pace = f"{speed:.1f} rounds/s" if speed >= 1 else f"{1 / speed:.1f} s/round"
         self._bar.update(self._task, completed=r, note=f"{self._accuracy}  {pace}")
         if self._bar.disable and line is not None:
-            trained = "none" if line["train_loss"] is None else f"{line['train_loss']:.3f}"
+            trained, tested = (_shown(line[key]) for key in ("train_loss", "test_loss"))
             left = timedelta(seconds=round((self._rounds - r) / speed))
             print(
-                f"{self._title}  round {r}/{self._rounds}  {self._accuracy}  test loss {line['test_loss']:.3f}  "
+                f"{self._title}  round {r}/{self._rounds}  {self._accuracy}  test loss {tested}  "
                 f"train loss {trained}  {pace}  {left} left",
                 flush=True,
             )
@@ -70,3 +71,7 @@ class Progress:
     def say(self, text: str) -> None:
         """A line of its own, above the bar where there is one."""
         self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _shown(value: float | None) -> str:
+    return "none" if value is None else f"{value:.3f}"

@@ -9,7 +9,7 @@ import multiprocessing
 import pickle
 import signal
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any
@@ -24,7 +24,7 @@ from fedmuon_app.errors import RunError
 from fedmuon_app.federation.replies import Failure, Replies
 from fedmuon_app.federation.states import ClientStates, StateError
 from fedmuon_app.federation.turns import Cohort, Turn
-from fedmuon_app.problem import mean_score, parts_of
+from fedmuon_app.problem import parts_of
 
 Task = tuple[Any, ...]
 """("train", turn, client, counted, slot) or ("test", start, stop)."""
@@ -89,15 +89,16 @@ class Workers:
             replies[i] = loss if isinstance(loss, Failure) else Update(row[: self._d], row[self._d :], loss)
         return replies
 
-    def evaluate(self, X: Tensor) -> tuple[float, float]:
-        """Accuracy and mean loss of X on the test set: the same parts, summed in the same order, as in one process.
+    def evaluate(self, X: Tensor) -> Mapping[str, float]:
+        """What is measured of X on the test set: the same parts, summed in the same order, as in one process.
 
         Raises:
             WorkerDiedError: a process has ended.
         """
         self._model[: self._d] = X
         test = self._job.data.test
-        return mean_score(self._map([("test", part.start, part.stop) for part in parts_of(test)]), len(test))
+        scores = self._map([("test", part.start, part.stop) for part in parts_of(test)])
+        return self._job.clients.problem.measured(scores)
 
     def _map(self, tasks: Sequence[Task]) -> list[Any]:
         """The results in the order of the tasks; a worker gets the next one when it is done with its last."""

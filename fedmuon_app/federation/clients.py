@@ -47,7 +47,8 @@ class Clients:
         held = self.held[client]
         if not len(held):
             raise NothingHeldError
-        return Judged(*self.problem.evaluate(X, self.examples.subset(held)), len(held))
+        said = self.problem.evaluate(X, self.examples.subset(held))
+        return Judged(said[self.problem.task.metrics[0]], said["loss"], len(held))
 
     def answer(self, turn: Turn, client: int, counted: Counted, X: Tensor, C: Tensor, states: ClientStates) -> Update:
         """What ``client`` sends when it is called; what it keeps goes to ``states``. Round 0 asks for C_i^(0).

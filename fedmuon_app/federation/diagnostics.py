@@ -72,7 +72,8 @@ class Diagnostics:
         g = sum((self.gradient(i, X) for i in self.ids), torch.zeros_like(X)) / len(self.ids)
         if not all_finite(g):  # the run is diverging: there is nothing to measure any more
             return found
-        layers = self._matrices(g)
+        layout = self.clients.problem.layout
+        layers = layout.as_matrices(g)
         found["gradient_norm"] = float(g.norm())
         found["gradient_trace_norm"] = float(sum(schatten(G, 1) for G in layers))
         found["gradient_p_norm"] = float(sum(theorem_norm(G, self.muon.T) for G in layers))
@@ -91,7 +92,8 @@ class Diagnostics:
     def lmo_bias(self, after: Standing) -> float:
         """See MEASURES; M_i = 0, and so lmo(M_i) = 0, for a client that was never called."""
         assert self.states is not None
-        momenta = [self._matrices(self.states.load(i, after.counted[i]).M) for i in self.ids if i in after.counted]
+        layout = self.clients.problem.layout
+        momenta = [layout.as_matrices(self.states.load(i, after.counted[i]).M) for i in self.ids if i in after.counted]
         if not momenta:
             return 0.0
         lmo, n, squares = self.muon.lmo, len(self.ids), 0.0
@@ -99,8 +101,3 @@ class Diagnostics:
             bias = sum(lmo(M_i) for M_i in M) / n - lmo(sum(M) / n)
             squares += float(bias.square().sum())
         return squares**0.5
-
-    def _matrices(self, x: Tensor) -> list[Tensor]:
-        layout = self.clients.problem.layout
-        views = layout.views(x)
-        return [views[w].reshape(shape[0], -1) for w, shape in layout.matrices.items()]

@@ -31,7 +31,12 @@ def cut(file: Path, end: int) -> IO[str]:
     return file.open("a", encoding="utf-8")
 
 
-def print_line(stream: IO[str], line: Mapping[str, Any]) -> None:
-    """A line of JSON, which has no NaN and no infinity: null stands for them."""
+def dumped(line: Mapping[str, Any]) -> str:
+    """As JSON, which has no NaN and no infinity: null stands for them."""
     known = {k: None if isinstance(x, float) and not math.isfinite(x) else x for k, x in line.items()}
-    print(json.dumps(known, allow_nan=False), file=stream, flush=True)
+    return json.dumps(known, allow_nan=False)
+
+
+def print_line(stream: IO[str], line: Mapping[str, Any]) -> None:
+    """Add a line to a file."""
+    print(dumped(line), file=stream, flush=True)

@@ -9,15 +9,16 @@ from torch import Tensor
 from fedmuon_app.data.examples import Indices
 from fedmuon_app.errors import RunError
 from fedmuon_app.federation.replies import Failure
+from fedmuon_app.federation.stopping import lower_is_better
 from fedmuon_app.federation.turns import Turn
 from fedmuon_app.seeds import rng
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A client's accuracy and mean loss of X, and on how many examples."""
+    """What a client says of X: the metric that decides which X is best, the mean loss, and on how many examples."""
 
-    accuracy: float
+    value: float
     loss: float
     examples: int
 
@@ -57,29 +58,34 @@ def judges(seed: int, round_: int, clients: Sequence[int], how: str) -> list[int
 
 
 SPREAD = {
-    "client_accuracy": "accuracy at the clients",
-    "client_accuracy_worst": "worst client",
-    "client_accuracy_p10": "10th percentile of clients",
-    "client_accuracy_p90": "90th percentile of clients",
-    "client_accuracy_std": "deviation over clients",
+    f"client_{metric}{part}": what
+    for metric in ("accuracy", "loss")
+    for part, what in (
+        ("", f"{metric} at the clients"),
+        ("_worst", "worst client"),
+        ("_p10", "10th percentile of clients"),
+        ("_p90", "90th percentile of clients"),
+        ("_std", "deviation over clients"),
+    )
 }
 """What of it is drawn and tabled: keys in a line of metrics.jsonl, and what they are."""
 
 
-def spread(found: Mapping[int, Judged]) -> dict[str, float]:
+def spread(found: Mapping[int, Judged], metric: str) -> dict[str, float]:
     """How well X does over the clients, for a line of metrics.jsonl; the mean weighs examples alike, then clients."""
     if not found:
         return {"clients_judged": 0}
-    rows = np.array([(one.accuracy, one.loss, one.examples) for one in found.values()], dtype=float)
-    accuracy, loss, weight = rows.T
-    low, high = np.percentile(accuracy, [10, 90])
+    rows = np.array([(one.value, one.loss, one.examples) for one in found.values()], dtype=float)
+    value, loss, weight = rows.T
+    low, high = np.percentile(value, [10, 90])
+    name = f"client_{metric.removeprefix('test_')}"
     return {
         "clients_judged": len(found),
-        "client_accuracy": float(np.average(accuracy, weights=weight)),
+        name: float(np.average(value, weights=weight)),
         "client_loss": float(np.average(loss, weights=weight)),
-        "client_accuracy_mean": float(accuracy.mean()),
-        "client_accuracy_std": float(accuracy.std()),
-        "client_accuracy_worst": float(accuracy.min()),
-        "client_accuracy_p10": float(low),
-        "client_accuracy_p90": float(high),
+        f"{name}_mean": float(value.mean()),
+        f"{name}_std": float(value.std()),
+        f"{name}_worst": float(value.max() if lower_is_better(metric) else value.min()),
+        f"{name}_p10": float(low),
+        f"{name}_p90": float(high),
     }

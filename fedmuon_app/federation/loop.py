@@ -29,8 +29,8 @@ PATIENCE = 3  # rounds in a row without one good reply
 TrainClients = Callable[[Turn, Cohort, Tensor, Tensor], Replies]
 """An engine: (turn, S_r, X, C) ↦ what each client of S_r sent. Round 0 asks for C_i^(0) instead."""
 
-Evaluate = Callable[[Tensor], tuple[float, float]]
-"""X ↦ test accuracy and test loss."""
+Evaluate = Callable[[Tensor], Mapping[str, float]]
+"""X ↦ what the task measures of it on the test set, by name."""
 
 Diagnose = Callable[[Server, Standing, Mapping[int, Update]], Mapping[str, float | None]]
 """(the server before an evaluated round, the standing after it, its good replies) ↦ what else is to be logged."""
@@ -199,15 +199,14 @@ def _judged(
         else:
             runlog.drop(client, f"no evaluation: {said.reason}")
     runlog.judged(turn.round, found, len(asked), X)
-    return spread(found)
+    return spread(found, runlog.metric)
 
 
 def _evaluation(plan: Plan, r: int, X: Tensor, good: Mapping[int, Update], evaluate: Evaluate) -> Evaluation | None:
     """The test after round ``r`` where it is due."""
     if r % plan.evaluate_every and r != plan.rounds:
         return None
-    accuracy, loss = evaluate(X)
-    return Evaluation(r, accuracy, loss, sum(u.loss for u in good.values()) / len(good) if good else None)
+    return Evaluation(r, evaluate(X), sum(u.loss for u in good.values()) / len(good) if good else None)
 
 
 def usable(

@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from fedmuon_app.federation.folder import (
 from fedmuon_app.federation.jsonl import cut, print_line, until
 from fedmuon_app.federation.judging import Judged
 from fedmuon_app.federation.lock import take
-from fedmuon_app.federation.stopping import Stopping
+from fedmuon_app.federation.stopping import Stopping, lower_is_better, number
 from fedmuon_app.federation.versions import versions
 
 log = logging.getLogger("fedmuon")
@@ -49,23 +49,24 @@ REASONS, OTHERS = 10, "others"  # that are told apart for a client, and the name
 
 @dataclass(frozen=True)
 class Evaluation:
-    """X after a round, on the test set. ``train_loss`` is the round's clients', null where nobody replied.
+    """X after a round: what is measured on the test set, by name; what decides comes first.
 
-    ``diagnostics`` are further numbers for the line.
+    ``train_loss`` is the round's clients', null where nobody replied; ``diagnostics`` are further numbers for the line.
     """
 
     round: int
-    test_accuracy: float
-    test_loss: float
+    test: Mapping[str, float]
     train_loss: float | None
     diagnostics: Mapping[str, float | None] = field(default_factory=dict)
 
     def with_(self, more: Mapping[str, float | None], spread: Mapping[str, float]) -> "Evaluation":
         """With further numbers, and those of the clients: their means stand for the test where there is none."""
-        more = {**self.diagnostics, **more, **spread}
-        if math.isnan(self.test_accuracy) and "client_accuracy" in spread:
-            return Evaluation(self.round, spread["client_accuracy"], spread["client_loss"], self.train_loss, more)
-        return replace(self, diagnostics=more)
+        test = {name: spread.get(f"client_{name}", x) if math.isnan(x) else x for name, x in self.test.items()}
+        return replace(self, test=test, diagnostics={**self.diagnostics, **more, **spread})
+
+    def line(self) -> dict[str, Any]:
+        """What metrics.jsonl begins with."""
+        return {"round": self.round, **{f"test_{k}": x for k, x in self.test.items()}, "train_loss": self.train_loss}
 
 
 Watch = Callable[[int, Mapping[str, Any] | None], None]
@@ -109,6 +110,8 @@ class RunLog:
             InputError: another run has written here, or is writing.
         """
         self.folder, self._header, self._watch, self._keeping = folder, dict(header), watch, keeping or Keeping()
+        self.metric = str(self._header.get("metric", "test_accuracy"))  # that decides which X is best
+        self._sign = -1.0 if lower_is_better(self.metric) else 1.0
         self._bytes_up = self._bytes_down = 0
         self._dropped: dict[int, dict[str, int]] = {}
         self._rounds = 0
@@ -230,9 +233,8 @@ class RunLog:
         with _writing(self.folder / COHORTS):
             print_line(self._cohorts, {"round": r, "clients": list(sampled)})
         if evaluation is not None:
-            line = asdict(evaluation)
-            more = line.pop("diagnostics")
-            line |= {"seconds": self.seconds(), "bytes_up": self._bytes_up, "bytes_down": self._bytes_down} | more
+            sent = {"bytes_up": self._bytes_up, "bytes_down": self._bytes_down}
+            line = {**evaluation.line(), "seconds": self.seconds(), **sent, **evaluation.diagnostics}
             self._lines.append(line)
             with _writing(self.folder / METRICS):
                 print_line(self._metrics, line)
@@ -246,7 +248,7 @@ class RunLog:
         """
         self._bytes_down += asked * X.numel() * X.element_size()
         file = self.folder / JUDGED
-        said = {str(i): [one.accuracy, one.loss, one.examples] for i, one in found.items()}
+        said = {str(i): [one.value, one.loss, one.examples] for i, one in found.items()}
         with _writing(file), cut(file, until(file, r - 1)[1]) as stream:
             print_line(stream, {"round": r, "clients": said})
 
@@ -258,12 +260,14 @@ class RunLog:
         return self._stopped is not None
 
     def keep_best(self, now: Evaluation, model: Callable[[Tensor], NamedTensors] | None, X: Tensor) -> None:
-        """Write X's model where it is to be kept, and has a higher test accuracy than all before it.
+        """Write X's model where it is to be kept, and is better than all before it.
 
         Raises:
             RunError: it cannot be written.
         """
-        if model is not None and not any(_accuracy(line) >= now.test_accuracy for line in self._lines):
+        before = [number(line[self.metric]) * self._sign for line in self._lines]
+        value = now.line()[self.metric] * self._sign
+        if model is not None and not any(x >= value for x in before):
             with _writing(self.folder / BEST):
                 write_whole(self.folder / BEST, saved(model(X)), 0o666)
 
@@ -280,14 +284,12 @@ class RunLog:
         Raises:
             RunError: they cannot be written.
         """
-        accuracies = [line["test_accuracy"] for line in self._lines]
         result = (
             self._header
             | {
                 "rounds": self._rounds,
                 "stopped": self._stopped,
-                "final_accuracy": accuracies[-1],
-                "best_accuracy": max(accuracies),
+                **ends(self._lines, self.metric),
                 "seconds": self.seconds(),
                 "bytes_up": self._bytes_up,
                 "bytes_down": self._bytes_down,
@@ -314,9 +316,14 @@ class RunLog:
         self._lock.close()
 
 
-def _accuracy(line: Mapping[str, Any]) -> float:
-    """The test accuracy of a line of metrics.jsonl; NaN where nobody could say."""
-    return math.nan if line["test_accuracy"] is None else float(line["test_accuracy"])
+def ends(lines: Sequence[Mapping[str, Any]], metric: str) -> dict[str, Any]:
+    """What result.json says of these lines of metrics.jsonl: the last and best ``metric``, and accuracy if there is."""
+    found: dict[str, Any] = {"metric": metric}
+    for key, last, best in ((metric, "final", "best"), ("test_accuracy", "final_accuracy", "best_accuracy")):
+        if key in lines[-1]:
+            values = [line[key] for line in lines if line[key] is not None]
+            found |= {last: lines[-1][key], best: (min if lower_is_better(key) else max)(values, default=None)}
+    return found
 
 
 def saved(model: NamedTensors) -> bytes:

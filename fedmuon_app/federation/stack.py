@@ -21,14 +21,14 @@ from fedmuon_app.algorithms.client import (
     slots_not_finite,
 )
 from fedmuon_app.algorithms.steps import Slots
-from fedmuon_app.data.examples import Batch
+from fedmuon_app.data.examples import Batch, mapped
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.clients import Clients
 from fedmuon_app.federation.replies import Failure, Replies
 from fedmuon_app.federation.states import ClientStates, StateError
 from fedmuon_app.federation.turns import Cohort, Turn
 
-Padded = tuple[Tensor, Tensor, Tensor]
+Padded = tuple[Any, Tensor, Tensor]
 
 VECTORS = 12  # of float[d] that a client's round holds at once: X_i, M, C_i, G, g, D and their temporaries
 ACTIVATIONS = 2  # times what the forward pass saves: gradients of the same sizes
@@ -118,9 +118,21 @@ def _one_stack(clients: Clients, turn: Turn, cohort: Cohort, X: Tensor, C: Tenso
 
 
 def _padded(clients: Clients, parts: Sequence[Batch]) -> Padded:
-    """One minibatch of each client: pixels float[S, B, …], labels int64[S, B], weights float[S, B] (0: padding)."""
-    images = pad_sequence([part.images for part in parts], batch_first=True)
-    labels = pad_sequence([part.labels for part in parts], batch_first=True)
+    """One minibatch of each client: inputs [S, B, …], targets [S, B, …], weights float[S, B] (0: padding)."""
+    targets = pad_sequence([part.targets for part in parts], batch_first=True)
     weights = pad_sequence([torch.full((len(part),), 1 / len(part)) for part in parts], batch_first=True)
-    pixels = clients.problem.pixels(images.flatten(0, 1)).view(images.shape)
-    return pixels, labels, weights.to(pixels.device)
+
+    def padded(*inputs: Tensor) -> Tensor:
+        return pad_sequence(list(inputs), batch_first=True)
+
+    raw: Any = parts[0].inputs
+    if isinstance(raw, dict):
+        raw = {name: padded(*(part.inputs[name] for part in parts)) for name in raw}
+    elif isinstance(raw, tuple):
+        raw = tuple(padded(*(part.inputs[k] for part in parts)) for k in range(len(raw)))  # type: ignore[index]
+    else:
+        raw = padded(*(part.inputs for part in parts))  # type: ignore[arg-type]
+    S = len(parts)
+    flat = clients.problem.inputs(mapped(lambda x: x.flatten(0, 1), raw))
+    inputs = mapped(lambda x: x.view(S, -1, *x.shape[1:]), flat)
+    return inputs, targets, weights.to(targets.device)

@@ -8,7 +8,7 @@ from typing import Any
 
 def lower_is_better(metric: str) -> bool:
     """Whether a key of metrics.jsonl is a loss or the like."""
-    return any(word in metric for word in ("loss", "norm", "perplexity", "error"))
+    return any(word in metric for word in ("loss", "norm", "perplexity", "error", "mae"))
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Stopping:
     def reason(self, lines: Sequence[Mapping[str, Any]]) -> str | None:
         """Why to stop after the last of these lines of metrics.jsonl; None: go on."""
         last, sign = lines[-1], -1.0 if lower_is_better(self.metric) else 1.0
-        now = _number(last.get(self.metric)) * sign
-        if self.accuracy is not None and _number(last["test_accuracy"]) >= self.accuracy:
+        now = number(last.get(self.metric)) * sign
+        if self.accuracy is not None and number(last.get("test_accuracy")) >= self.accuracy:
             return f"test_accuracy = {last['test_accuracy']:.4f} has reached stop.accuracy = {self.accuracy:g}"
         if self.value is not None and now >= self.value * sign:
             return f"{self.metric} = {now * sign:.4g} has reached stop.value = {self.value:g}"
@@ -54,7 +54,7 @@ class Stopping:
         """Evaluations since the last gain."""
         best, waited = -math.inf, 0
         for line in lines:
-            value = _number(line.get(self.metric)) * sign
+            value = number(line.get(self.metric)) * sign
             if value > best + self.delta:
                 best, waited = value, 0
             else:
@@ -62,5 +62,6 @@ class Stopping:
         return waited
 
 
-def _number(value: float | None) -> float:
+def number(value: float | None) -> float:
+    """Of a line; NaN where nobody could say."""
     return math.nan if value is None else value  # nothing is reached by it

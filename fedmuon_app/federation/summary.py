@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmuon_app.federation.folder import METRICS, finished
+from fedmuon_app.federation.stopping import lower_is_better, number
 
 LEVELS = (0.85, 0.88)
 
@@ -22,17 +23,19 @@ def summary(folder: Path) -> list[str]:
 
 
 def _rows(result: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    last, best = lines[-1], max(lines, key=lambda line: line["test_accuracy"])
+    metric = str(result.get("metric", "test_accuracy"))
+    name, sign = metric.removeprefix("test_"), -1.0 if lower_is_better(metric) else 1.0
+    last, best = lines[-1], max(lines, key=lambda line: number(line[metric]) * sign)
     rows = [
-        ("final accuracy", f"{last['test_accuracy']:.4f} after round {last['round']}"),
-        ("best accuracy", f"{best['test_accuracy']:.4f} after round {best['round']}"),
+        (f"{when} {name}", f"{number(line[metric]):.4f} after round {line['round']}")
+        for when, line in (("final", last), ("best", best))
     ]
-    for level in LEVELS:
-        first = next((line for line in lines if line["test_accuracy"] >= level), None)
+    for level in LEVELS if name == "accuracy" else ():
+        first = next((line for line in lines if number(line[metric]) >= level), None)
         sent = 0.0 if first is None else (first["bytes_up"] + first["bytes_down"]) / 1e6
         rows.append((f"to {level:.0%}", "not reached" if first is None else f"{first['round']} rounds, {sent:,.0f} MB"))
-    if "client_accuracy_worst" in last:
-        rows.append(("worst client", f"{last['client_accuracy_worst']:.4f}"))
+    if f"client_{name}_worst" in last:
+        rows.append(("worst client", f"{last[f'client_{name}_worst']:.4f}"))
     dropped = sum(sum(said.values()) for said in result["dropped"].values())
     if dropped:
         rows.append(("replies dropped", f"{dropped} of {len(result['dropped'])} clients: result.json says why"))

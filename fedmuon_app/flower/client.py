@@ -49,7 +49,7 @@ class MuonClient(NumPyClient):
             config: whom to play.
 
         Returns:
-            The mean loss, the number of its held-out examples, and the accuracy on them.
+            The mean loss, the number of its held-out examples, and the metric that decides which X is best.
 
         Raises:
             NothingHeldError: it has none.
@@ -60,7 +60,7 @@ class MuonClient(NumPyClient):
         _refuse_size("X", X, len(problem.layout))
         client, _, _ = read_call(config)
         judged = self._clients.judge(client, X)
-        return judged.loss, judged.examples, {"accuracy": judged.accuracy}
+        return judged.loss, judged.examples, {"value": judged.value}
 
 
 def _refuse_size(name: str, x: torch.Tensor, size: int) -> None:

@@ -72,7 +72,7 @@ def evaluate(message: Message, context: Context) -> Message:
     """What the client that the message names says of X."""
     client, call = _called(message, context)
     loss, count, metrics = client.evaluate([from_record(message.content.array_records["X"]).numpy()], call)
-    return verdict(message, Judged(float(metrics["accuracy"]), loss, count))
+    return verdict(message, Judged(float(metrics["value"]), loss, count))
 
 
 def _called(message: Message, context: Context) -> tuple[MuonClient, dict[str, Scalar]]:

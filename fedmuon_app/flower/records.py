@@ -5,7 +5,7 @@ are ArrayRecords of one array each, float[d], laid out as :class:`fedmuon_app.al
 ``call`` names the client, its turn, the two turns that are counted (:mod:`fedmuon_app.federation.turns`), the
 experiment and the hash of its configuration; ``answers`` repeats whom and when it was for. A new node is asked, by a
 query {about: {experiment, config}}, which clients it plays: {clients: {ids, sizes, notes}}. A call to judge X has no C
-and the same ``call``; its reply is {metrics: {num-examples, accuracy, loss}, answers}.
+and the same ``call``; its reply is {metrics: {num-examples, value, loss}, answers}.
 """
 
 import io
@@ -144,26 +144,27 @@ def read_answer(reply: Message, asked: Message, device: torch.device) -> Update:
 def verdict(message: Message, judged: Judged) -> Message:
     """The reply to a call that asks for a client's judgement of X."""
     asked = message.content.config_records["call"]
-    metrics = MetricRecord({"num-examples": judged.examples, "accuracy": judged.accuracy, "loss": judged.loss})
+    metrics = MetricRecord({"num-examples": judged.examples, "value": judged.value, "loss": judged.loss})
     answers = ConfigRecord({key: asked[key] for key in ANSWERS})
     return Message(RecordDict({"metrics": metrics, "answers": answers}), reply_to=message)
 
 
-def read_verdict(reply: Message, asked: Message) -> Judged:
-    """What a client says of X.
+def read_verdict(reply: Message, asked: Message, metric: str) -> Judged:
+    """What a client says of X, by a metric of which accuracies lie in [0, 1].
 
     Raises:
         ValueError: a record is missing or unreadable, it answers another call, or its numbers cannot be.
     """
     try:
         said = reply.content.metric_records["metrics"]
-        accuracy, loss, examples = (float(cast(float, said[key])) for key in ("accuracy", "loss", "num-examples"))
+        value, loss, examples = (float(cast(float, said[key])) for key in ("value", "loss", "num-examples"))
     except Exception as error:  # as above
         raise ValueError(f"its reply cannot be read ({type(error).__name__}: {error})") from error
     _refuse_another(reply, asked)
-    if not (0 <= accuracy <= 1 and math.isfinite(loss) and 1 <= examples < 2**31):
-        raise ValueError(f"it says accuracy {accuracy:g}, loss {loss:g}, {examples:g} examples")
-    return Judged(accuracy, loss, int(examples))
+    possible = 0 <= value <= 1 if "accuracy" in metric else math.isfinite(value)
+    if not (possible and math.isfinite(loss) and 1 <= examples < 2**31):
+        raise ValueError(f"it says {metric} {value:g}, loss {loss:g}, {examples:g} examples")
+    return Judged(value, loss, int(examples))
 
 
 def _refuse_another(reply: Message, asked: Message) -> None:

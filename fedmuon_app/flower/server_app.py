@@ -16,6 +16,7 @@ from fedmuon_app.build import build, header, keeping, refuse_another_run
 from fedmuon_app.config import Config, dump
 from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation.folder import CLIENTS
+from fedmuon_app.federation.jsonl import dumped
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.federation.tracker import tracked
 from fedmuon_app.flower.records import to_record
@@ -81,8 +82,7 @@ def _start_log(folder: Path, config: Config) -> None:
 
 
 def _say(r: int, line: object) -> None:
-    """An evaluated round, for ``flwr log``."""
+    """An evaluated round, for ``flwr log`` and who follows it: as JSON, its losses and what is measured."""
     if isinstance(line, dict):
-        trained = "none" if line["train_loss"] is None else f"{line['train_loss']:.3f}"
-        accuracy, loss = line["test_accuracy"], line["test_loss"]
-        log.info("round %d: accuracy %.3f, loss %.3f, train loss %s", r, accuracy, loss, trained)
+        shown = {key: x for key, x in line.items() if key.startswith("test_") or key == "train_loss"}
+        log.info("evaluated %s", dumped({"round": r} | shown))

@@ -1,5 +1,6 @@
 """The Strategy: Flower's messages as an engine of the one round loop."""
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -114,7 +115,8 @@ class FedMuonStrategy(Strategy):
             cohort, nothing = dict.fromkeys(clients, Counted()), to_record(X[:0])
             calls = self._calls(turn, cohort, to_record(X), nothing, nodes.by_client(), MessageType.EVALUATE)
             replies = exchange.ask(calls, timeout, enough and min(enough, len(calls)), self._rules.grace)
-            return {client: self._heard(client, replies.get(client), read_verdict) for client in clients}
+            read = functools.partial(read_verdict, metric=self._runlog.metric)
+            return {client: self._heard(client, replies.get(client), read) for client in clients}
 
         plan = replace(self.job.plan, rounds=num_rounds)
         server = replace(self.server, X=from_record(initial_arrays).to(self.server.X.device))

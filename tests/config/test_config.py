@@ -18,7 +18,7 @@ CHOICES = sorted(path.relative_to(conf_dir()).with_suffix("") for path in conf_d
 
 
 NEEDS = {  # what a choice cannot do without
-    "custom": ["model._target_=torch.nn.Identity"],
+    "custom": ["model._target_=torch.nn.Identity", "dataset._target_=own.load"],
     "own": ["engine=deployment", "dataset=image_folder", "dataset.classes=[a,b]"],
     "none": ["engine=deployment", "partition=own", "dataset.classes=[a,b]"],
 }
@@ -40,7 +40,7 @@ def test_the_tables_in_code_and_conf_list_the_same_names() -> None:
     assert (tuple(SCALES), tuple(SHAPES), AUGMENTATIONS) == (check.SCALES, check.SCHEDULES, check.AUGMENTATIONS)
     assert check.AGGREGATES == RULES
     for group in ("algorithm", "dataset", "partition", "engine"):
-        chosen = {str(getattr(load([f"{group}={name}", *NEEDS.get(name, [])]), group).name) for name in names(group)}
+        chosen = {getattr(load([f"{group}={name}", *NEEDS.get(name, [])]), group).name for name in names(group)}
         assert chosen == set(names(group))
 
 

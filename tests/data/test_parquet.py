@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from pyarrow import parquet as pq
 
-from fedmuon_app.data import sources
+from fedmuon_app.data import sources, store
 from fedmuon_app.errors import InputError
 
 
@@ -40,7 +40,7 @@ def plain(value: int, *shape: int) -> np.ndarray:
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(store, "IMAGES", tmp_path / "cache")
 
 
 def both(folder: Path, images: list[Any], labels: list[Any], names: list[str] | None = None) -> Path:
@@ -55,16 +55,16 @@ def test_parquet_files_are_read_in_order(tmp_path: Path) -> None:
     write(tmp_path / "test-00000-of-00001.parquet", [plain(0)], [0], column="image")
     for _ in range(2):  # decoded, and from the cache
         data = sources.cifar10(tmp_path)
-        assert data.train.images.shape == (4, 3, 32, 32)
-        assert data.train.images[:][:, 0, 0, 0].tolist() == [0, 1, 2, 3]
-        assert data.train.labels.tolist() == [0, 1, 0, 1]
+        assert data.train.inputs.shape == (4, 3, 32, 32)
+        assert data.train.inputs[:][:, 0, 0, 0].tolist() == [0, 1, 2, 3]
+        assert data.train.targets.tolist() == [0, 1, 0, 1]
         assert len(data.test) == 1
         assert (data.classes, data.mean) == (sources.CIFAR_CLASSES, sources.CIFAR_MEAN)
 
 
 def test_another_data_sets_classes_are_the_files_own(tmp_path: Path) -> None:
     data = sources.cifar10(both(tmp_path, [plain(3, 20, 24), plain(7, 20, 24)], [1, 2], ["ant", "bee", "fly"]))
-    assert data.train.images.shape == (2, 1, 20, 24)  # grey, and no square
+    assert data.train.inputs.shape == (2, 1, 20, 24)  # grey, and no square
     assert (list(data.classes), data.mean, data.std) == (["ant", "bee", "fly"], [0.5], [0.25])
 
 

@@ -10,18 +10,21 @@ import pytest
 import torch
 from PIL import Image
 
-from fedmuon_app.data import pictures
-from fedmuon_app.data.examples import Examples, ImageData
+from fedmuon_app.data import pictures, store
+from fedmuon_app.data.examples import Data, Examples, StoredImages
 from fedmuon_app.data.pictures import picture
 from fedmuon_app.errors import InputError
 
 
-@pytest.fixture
-def read(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., ImageData]:
-    cache = tmp_path_factory.mktemp("cache")
+@pytest.fixture(autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "IMAGES", tmp_path_factory.mktemp("cache") / "images")
 
-    def read(path: Path | None, size: int = 8, channels: int = 1, classes: list[str] | None = None) -> ImageData:
-        return pictures.image_folder(path, size, channels, classes, 0, cache)
+
+@pytest.fixture
+def read() -> Callable[..., Data]:
+    def read(path: Path | None, size: int = 8, channels: int = 1, classes: list[str] | None = None) -> Data:
+        return pictures.image_folder(path, size, channels, classes, 0)
 
     return read
 
@@ -110,10 +113,10 @@ def test_the_size_and_channels_of_a_picture_stay_where_none_are_asked_for(tmp_pa
 def test_an_image_folder_is_split_resized_and_made_grey(tmp_path: Path, read) -> None:  # noqa: ANN001
     data = read(write_classes(tmp_path, {"cat": 6, "dog": 4}), size=28)
     assert list(data.classes) == ["cat", "dog"]
-    assert data.train.images.shape == (8, 1, 28, 28)
+    assert data.train.inputs.shape == (8, 1, 28, 28)
     assert len(data.test) == 2
     for examples in (data.train, data.test):
-        assert ((examples.images[:][:, 0, 0, 0] >= 50).long() == examples.labels).all()
+        assert ((examples.inputs[:][:, 0, 0, 0] >= 50).long() == examples.targets).all()
 
 
 @pytest.mark.parametrize(
@@ -123,8 +126,8 @@ def test_train_and_test_folders_are_taken_as_they_are(train: str, test: str, tmp
     write_classes(tmp_path / train, {"a": 3, "b": 2})
     write_classes(tmp_path / test, {"a": 1, "b": 1})
     data = read(tmp_path, channels=3)
-    assert data.train.images.shape == (5, 3, 8, 8)
-    assert data.test.labels.tolist() == [0, 1]
+    assert data.train.inputs.shape == (5, 3, 8, 8)
+    assert data.test.targets.tolist() == [0, 1]
     assert f"training on {train}/, testing on {test}/" in caplog.text
 
 
@@ -148,7 +151,7 @@ def test_a_class_that_is_called_train_is_a_class(tmp_path: Path, read) -> None: 
 def test_a_test_part_may_lack_a_class_but_has_no_other(tmp_path: Path, read) -> None:  # noqa: ANN001
     write_classes(tmp_path / "train", {"a": 3, "b": 2})
     write_classes(tmp_path / "test", {"b": 1})
-    assert read(tmp_path).test.labels.tolist() == [1]
+    assert read(tmp_path).test.targets.tolist() == [1]
     write_classes(tmp_path / "test", {"c": 1})
     with pytest.raises(InputError, match=r"test has class folders that .*train lacks: c"):
         read(tmp_path)
@@ -216,15 +219,15 @@ def test_an_empty_class_folder_is_refused_by_name(tmp_path: Path, read) -> None:
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path, read) -> None:  # noqa: ANN001
-    for path in (tmp_path / "nowhere", None):
-        with pytest.raises(InputError, match="is not a folder"):
+    for path, said in ((tmp_path / "nowhere", "is not there"), (None, "is not a folder")):
+        with pytest.raises(InputError, match=said):
             read(path)
 
 
 def test_a_clients_own_folder_may_lack_classes_and_keeps_their_numbers(tmp_path: Path) -> None:
     write_classes(tmp_path / "own", {"dog": 2})
-    examples = pictures.read_folder(tmp_path / "own", 8, 1, ["cat", "dog"], tmp_path / "cache", missing_ok=True)
-    assert examples.labels.tolist() == [1, 1]
+    examples = pictures.read_folder(tmp_path / "own", 8, 1, ["cat", "dog"], missing_ok=True)
+    assert examples.targets.tolist() == [1, 1]
 
 
 # Broken pictures
@@ -273,7 +276,7 @@ def decodes(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def same(a: Examples, b: Examples) -> bool:
-    return torch.equal(a.images[:], b.images[:]) and torch.equal(a.labels, b.labels)
+    return torch.equal(a.inputs[:], b.inputs[:]) and torch.equal(a.targets, b.targets)
 
 
 def test_pictures_are_decoded_once_and_again_when_anything_has_changed(
@@ -298,10 +301,10 @@ def test_a_damaged_cache_is_made_anew(damage: str, tmp_path: Path, monkeypatch: 
     write_classes(tmp_path / "data", {"cat": 6, "dog": 4})
 
     def read() -> Examples:
-        return pictures.read_folder(tmp_path / "data", 8, 1, ["cat", "dog"], tmp_path / "cache")
+        return pictures.read_folder(tmp_path / "data", 8, 1, ["cat", "dog"])
 
     whole = read()
-    images, about = (next((tmp_path / "cache").glob(f"*.{kind}")) for kind in ("images", "json"))
+    images, about = (next(store.IMAGES.glob(f"*.{kind}")) for kind in ("images", "json"))
     if damage == "gone":
         images.unlink()
     else:
@@ -317,8 +320,9 @@ def test_a_cache_that_cannot_be_written_ends_no_run(tmp_path: Path, monkeypatch:
     write_classes(tmp_path / "data", {"cat": 6, "dog": 4})
     (tmp_path / "no folder").write_text("")
     for cache in (tmp_path / "no folder" / "images", Path("/proc/images")):
-        examples = pictures.read_folder(tmp_path / "data", 8, 1, ["cat", "dog"], cache)
-        assert examples.labels.tolist() == [0] * 6 + [1] * 4
+        monkeypatch.setattr(store, "IMAGES", cache)
+        examples = pictures.read_folder(tmp_path / "data", 8, 1, ["cat", "dog"])
+        assert examples.targets.tolist() == [0] * 6 + [1] * 4
         assert "cannot be kept in" in caplog.text
 
     def full(*args: object, **kwargs: object) -> None:
@@ -326,33 +330,34 @@ def test_a_cache_that_cannot_be_written_ends_no_run(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr("tempfile.TemporaryFile", full)
     examples = pictures.read_folder(tmp_path / "data", 8, 1, ["cat", "dog"], tmp_path / "no folder" / "images")
-    assert examples.images[:][:, 0, 0, 0].tolist() == [0, 1, 2, 3, 4, 5, 50, 51, 52, 53]
+    assert examples.inputs[:][:, 0, 0, 0].tolist() == [0, 1, 2, 3, 4, 5, 50, 51, 52, 53]
 
 
 def test_many_images_stay_in_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_classes(tmp_path / "data", {"cat": 6, "dog": 4})
 
     def read() -> Examples:
-        return pictures.read_folder(tmp_path / "data", 8, 1, ["cat", "dog"], tmp_path / "cache")
+        return pictures.read_folder(tmp_path / "data", 8, 1, ["cat", "dog"])
 
     small = read()
     monkeypatch.setattr("fedmuon_app.data.store.IN_MEMORY", 0)
     stored = read()
-    assert not isinstance(stored.images, torch.Tensor)
-    assert stored.images.shape == small.images.shape
+    assert isinstance(stored.inputs, StoredImages)
+    assert stored.inputs.shape == small.inputs.shape
     assert same(stored, small)
     order = np.array([7, 0, 7, 3])
     assert same(stored.at(order), small.at(order))
     assert same(stored.subset(order), small.subset(order))
     assert same(stored.subset(order).at(np.array([2, 0])), small.at(np.array([7, 7])))
     assert same(stored.part(slice(2, 5)), small.part(slice(2, 5)))
-    one, other = (examples.split(0.3, np.random.default_rng(0)) for examples in (stored, small))
-    assert all(same(a, b) for a, b in zip(one, other, strict=True))
-    assert not isinstance(one[0].images, torch.Tensor)
+    kept, held = stored.split(0.3, np.random.default_rng(0))
+    assert sorted([*kept, *held]) == list(range(10))
+    assert len(held) == 3
+    assert isinstance(stored.subset(kept).inputs, StoredImages)
 
 
 def test_only_its_owner_may_read_decoded_pictures(tmp_path: Path) -> None:
     write_classes(tmp_path / "data", {"cat": 2, "dog": 2})
-    pictures.read_folder(tmp_path / "data", 8, 1, ["cat", "dog"], tmp_path / "cache")
-    (file,) = (tmp_path / "cache").glob("*.images")
+    pictures.read_folder(tmp_path / "data", 8, 1, ["cat", "dog"])
+    (file,) = store.IMAGES.glob("*.images")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -8,25 +8,25 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from fedmuon_app.data import sources
+from fedmuon_app.data import sources, store
 from fedmuon_app.errors import InputError
 
 
 def test_digits_are_all_there_and_none_is_in_both_parts() -> None:
     data = sources.digits()
     theirs = load_digits()
-    assert data.train.labels.tolist() == [y for i, y in enumerate(theirs.target) if i % 5 != 4]
+    assert data.train.targets.tolist() == [y for i, y in enumerate(theirs.target) if i % 5 != 4]
     enlarged = torch.nn.functional.interpolate(
         torch.from_numpy(theirs.images)[4::5, None] * 255 / 16, size=20, mode="bilinear"
     )
-    assert (data.test.images[:, :, 4:-4, 4:-4] - enlarged).abs().max() <= 0.5 + 1e-4
+    assert (data.test.inputs[:, :, 4:-4, 4:-4] - enlarged).abs().max() <= 0.5 + 1e-4
     assert len(data.train) + len(data.test) == 1797
-    assert data.train.images.shape[1:] == (1, 28, 28)
-    assert data.train.images.dtype == torch.uint8
-    train = {image.numpy().tobytes() for image in data.train.images}
-    assert not any(image.numpy().tobytes() in train for image in data.test.images)
-    assert torch.bincount(data.train.labels).min() > 100
-    pixels = data.train.images.float() / 255
+    assert data.train.inputs.shape[1:] == (1, 28, 28)
+    assert data.train.inputs.dtype == torch.uint8
+    train = {image.numpy().tobytes() for image in data.train.inputs}
+    assert not any(image.numpy().tobytes() in train for image in data.test.inputs)
+    assert torch.bincount(data.train.targets).min() > 100
+    pixels = data.train.inputs.float() / 255
     assert pixels.mean() == pytest.approx(data.mean[0], abs=0.05)
     assert pixels.std() == pytest.approx(data.std[0], abs=0.05)
 
@@ -35,11 +35,11 @@ def test_digits_are_all_there_and_none_is_in_both_parts() -> None:
 def test_fashion_mnist_from_debians_files() -> None:
     data = sources.fashion_mnist(None)
     assert (len(data.train), len(data.test)) == (60_000, 10_000)
-    assert torch.bincount(data.train.labels).tolist() == [6000] * 10
-    pixels = data.train.images.float() / 255
+    assert torch.bincount(data.train.targets).tolist() == [6000] * 10
+    pixels = data.train.inputs.float() / 255
     assert pixels.mean() == pytest.approx(data.mean[0], abs=1e-3)
     assert pixels.std() == pytest.approx(data.std[0], abs=1e-3)
-    assert data.train.labels[:5].tolist() == [9, 0, 0, 3, 0]  # the first labels of the published file
+    assert data.train.targets[:5].tolist() == [9, 0, 0, 3, 0]  # the first labels of the published file
 
 
 def write_idx(file: Path, array: np.ndarray) -> None:
@@ -53,9 +53,9 @@ def test_idx_files_keep_their_pixels(tmp_path: Path) -> None:
         write_idx(tmp_path / f"{part}-images-idx3-ubyte.gz", images)
         write_idx(tmp_path / f"{part}-labels-idx1-ubyte.gz", np.arange(n, dtype=np.uint8))
     data = sources.fashion_mnist(tmp_path)
-    assert data.train.labels.tolist() == [0, 1, 2]
+    assert data.train.targets.tolist() == [0, 1, 2]
     assert (
-        data.test.images[0, 0].numpy().tolist()
+        data.test.inputs[0, 0].numpy().tolist()
         == np.random.default_rng(2).integers(0, 256, (2, 28, 28), dtype=np.uint8)[0].tolist()
     )
 
@@ -96,4 +96,4 @@ def test_there_is_a_place_for_the_cache_even_without_a_home(
     for key, value in environment.items():
         monkeypatch.setenv(key, value)
     places = {"XDG_CACHE_HOME": "/somewhere/", "HOME": "/home/me/.cache/"}
-    assert str(sources._cache()).startswith(places.get(next(iter(environment), ""), tempfile.gettempdir()))
+    assert str(store._cache()).startswith(places.get(next(iter(environment), ""), tempfile.gettempdir()))

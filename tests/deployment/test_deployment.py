@@ -41,7 +41,7 @@ def digits(folder: Path, count: int) -> list[Path]:
     data = sources.digits().train
     rest = []
     for label in (0, 1):
-        images = data.images[:][data.labels == label]
+        images = data.inputs[:][data.targets == label]
         for i, image in enumerate(images[: 12 * count + 1]):
             last = i == 12 * count
             place = folder / ("new" if last else f"{i % count}/{label}")

@@ -30,7 +30,7 @@ def gradient_of_f(job: Job, X: Tensor) -> Tensor:
     total = torch.zeros_like(X)
     for part in job.clients.parts:
         own = job.clients.examples.at(part)
-        loss = F.cross_entropy(model(job.clients.problem.pixels(own.images)), own.labels)
+        loss = F.cross_entropy(model(job.clients.problem.inputs(own.inputs)), own.targets)
         g = torch.autograd.grad(loss, list(model.parameters()))
         names = [w for w, _ in model.named_parameters()]
         total += job.clients.problem.layout.flat(dict(zip(names, g, strict=True))) / len(job.clients.parts)

@@ -45,14 +45,14 @@ def test_who_judges_is_the_seeds_choice() -> None:
 
 def test_the_spread() -> None:
     found = {i: Judged(a, 1 - a, m) for i, (a, m) in enumerate([(0.5, 10), (1.0, 30), (0.0, 10)])}
-    said = spread(found)
+    said = spread(found, "test_accuracy")
     assert said["client_accuracy"] == pytest.approx(0.7)
     assert said["client_loss"] == pytest.approx(0.3)
     assert said["client_accuracy_mean"] == pytest.approx(0.5)
     assert said["client_accuracy_std"] == pytest.approx(np.std([0.5, 1, 0]))
     assert (said["client_accuracy_worst"], said["clients_judged"]) == (0.0, 3)
     assert (said["client_accuracy_p10"], said["client_accuracy_p90"]) == pytest.approx((0.1, 0.9))
-    assert spread({}) == {"clients_judged": 0}
+    assert spread({}, "test_accuracy") == {"clients_judged": 0}
 
 
 def test_what_a_run_says_of_its_clients_is_what_they_say_of_its_model(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_what_a_run_says_of_its_clients_is_what_they_say_of_its_model(tmp_path: 
     X = job.clients.problem.layout.flat(load_file(tmp_path / "run" / "model.safetensors"))
     expected = {str(i): job.clients.judge(i, X) for i in range(16) if len(job.clients.held[i])}
     assert {i: Judged(*said) for i, said in by_client[-1]["clients"].items()} == expected
-    assert lines[-1]["client_accuracy_worst"] == min(one.accuracy for one in expected.values())
+    assert lines[-1]["client_accuracy_worst"] == min(one.value for one in expected.values())
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["train_examples"] == len(job.data.train)
 
@@ -88,11 +88,11 @@ def test_the_best_model_and_the_confusion_of_the_last(tmp_path: Path) -> None:
     job = build(c)
     layout, test = job.clients.problem.layout, job.data.test
     best, last = (layout.flat(load_file(tmp_path / "run" / f"model{kind}.safetensors")) for kind in (".best", ""))
-    assert job.evaluate(best)[0] == max(line["test_accuracy"] for line in lines)
+    assert job.evaluate(best)["accuracy"] == max(line["test_accuracy"] for line in lines)
     confusion = json.loads((tmp_path / "run" / "result.json").read_text())["confusion"]
     counts = np.array(confusion["counts"])
-    assert counts.sum(1).tolist() == np.bincount(test.labels.numpy(), minlength=10).tolist()
-    assert counts.trace() / counts.sum() == pytest.approx(job.evaluate(last)[0])
+    assert counts.sum(1).tolist() == np.bincount(test.targets.numpy(), minlength=10).tolist()
+    assert counts.trace() / counts.sum() == pytest.approx(job.evaluate(last)["accuracy"])
     in_process.run(load(words), tmp_path / "plain")
     assert not (tmp_path / "plain" / "model.best.safetensors").exists()
     assert "confusion" not in json.loads((tmp_path / "plain" / "result.json").read_text())

@@ -34,8 +34,8 @@ def start() -> Server:
     return initial_server(METHODS["fedmuon"], X0)
 
 
-def evaluate(X: Tensor) -> tuple[float, float]:
-    return float(X[0]), 1.0
+def evaluate(X: Tensor) -> dict[str, float]:
+    return {"accuracy": float(X[0]), "loss": 1.0}
 
 
 class Engine:
@@ -127,8 +127,8 @@ def test_an_update_far_larger_than_the_others_is_dropped_where_a_bound_is_set(tm
 
 
 def test_a_value_that_is_no_number_is_null_in_the_log(tmp_path: Path) -> None:
-    runlog = RunLog(tmp_path, {})
-    run_rounds(plan(1), [0, 1], start(), Engine(good(X0), ()), lambda X: (0.5, float("nan")), runlog)
+    said = {"accuracy": 0.5, "loss": float("nan")}
+    run_rounds(plan(1), [0, 1], start(), Engine(good(X0), ()), lambda X: said, RunLog(tmp_path, {}))
     (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert json.loads(line, parse_constant=pytest.fail)["test_loss"] is None
 

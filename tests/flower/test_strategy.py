@@ -210,10 +210,10 @@ def test_what_clients_say_of_X_is_what_they_say_in_one_process(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("metrics", "why"),
     [
-        ({"num-examples": 5, "accuracy": 1.5, "loss": 0.1}, "it says accuracy 1.5"),
-        ({"num-examples": 5, "accuracy": 0.5, "loss": float("nan")}, "loss nan"),
-        ({"num-examples": 0, "accuracy": 0.5, "loss": 0.1}, "0 examples"),
-        ({"num-examples": 5, "accuracy": 0.5}, "its reply cannot be read (KeyError"),
+        ({"num-examples": 5, "value": 1.5, "loss": 0.1}, "it says test_accuracy 1.5"),
+        ({"num-examples": 5, "value": 0.5, "loss": float("nan")}, "loss nan"),
+        ({"num-examples": 0, "value": 0.5, "loss": 0.1}, "0 examples"),
+        ({"num-examples": 5, "value": 0.5}, "its reply cannot be read (KeyError"),
         (None, "no reply in time"),
     ],
 )

@@ -86,7 +86,7 @@ def test_a_folder_is_read_or_a_sentence_names_what_is_wrong(
                     FILES[kind](folder / f"{i}")
         (root / "data").mkdir(exist_ok=True)
         try:
-            data = image_folder(root / "data", 8, channels, names, 0, root / "cache")
+            data = image_folder(root / "data", 8, channels, names, 0)
         except InputError as error:
             event("refused")
             one_line_about(root, error)
@@ -94,9 +94,9 @@ def test_a_folder_is_read_or_a_sentence_names_what_is_wrong(
         event("read")
         assert len(data.classes) >= 2
         for examples in (data.train, data.test):
-            assert examples.images.shape == (len(examples.labels), channels, 8, 8)
+            assert examples.inputs.shape == (len(examples.targets), channels, 8, 8)
             assert len(examples) > 0
-            assert 0 <= int(examples.labels.min()) <= int(examples.labels.max()) < len(data.classes)
+            assert 0 <= int(examples.targets.min()) <= int(examples.targets.max()) < len(data.classes)
     finally:
         shutil.rmtree(root)
 

@@ -97,7 +97,7 @@ def test_what_a_model_needs_to_be_used_stands_beside_it(tmp_path: Path) -> None:
 
     model = LeNet(**arguments)
     model.load_state_dict(load_file(tmp_path / "model.safetensors"), strict=True)
-    images = build(c).data.test.images[:].float() / 255
+    images = build(c).data.test.inputs[:].float() / 255
     scores = model((images - about["input"]["mean"][0]) / about["input"]["std"][0])
-    right = (scores.argmax(1) == build(c).data.test.labels).float().mean()
+    right = (scores.argmax(1) == build(c).data.test.targets).float().mean()
     assert float(right) == pytest.approx(json.loads((tmp_path / "result.json").read_text())["final_accuracy"])

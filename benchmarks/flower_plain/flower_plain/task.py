@@ -25,7 +25,7 @@ def data_of(client: int, clients: int) -> tuple[Tensor, Tensor]:
     """A client's share of Fashion-MNIST."""
     train = fashion_mnist(None).train
     chosen = torch.arange(client, len(train), clients)
-    return (train.images[chosen] / 255 - 0.286) / 0.353, train.labels[chosen]
+    return (train.inputs[chosen] / 255 - 0.286) / 0.353, train.targets[chosen]
 
 
 def local_steps(model: nn.Module, M: Named, C_i: Named, C: Named, data: tuple[Tensor, Tensor], K: int, B: int) -> None:
