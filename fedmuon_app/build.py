@@ -148,8 +148,9 @@ def build(c: Config, own: Path | None = None, threads: int | None = None) -> Job
         ("step", method.matrix_step, problem.layout.matrices),
         ("vector_step", method.vector_step, problem.layout.vectors),
     ):
-        if getattr(c.algorithm, key) is not None:
-            try_rule(f"algorithm.{key}._target_ = {getattr(c.algorithm, key)['_target_']}", rule, list(shapes.values()))
+        target = getattr(c.algorithm, key).get("_target_")
+        if target is not None:
+            try_rule(f"algorithm.{key}._target_ = {target}", rule, list(shapes.values()))
     n = c.federation.num_clients
     if c.partition.name == OWN:
         parts = [np.arange(len(data.train))] * n  # none at the server
@@ -234,11 +235,9 @@ def build_method(c: Config) -> Method:
     """
     a = c.algorithm
     row = METHODS.get(a.name, Method(Sgd(), Sgd()))
-    matrix = _with_numbers(c, row.matrix_step) if a.step is None else build_target("algorithm.step", a.step)
-    vector = (
-        _with_numbers(c, row.vector_step)
-        if a.vector_step is None
-        else build_target("algorithm.vector_step", a.vector_step)
+    matrix, vector = (
+        _with_numbers(c, own) if node.get("_target_") is None else build_target(f"algorithm.{key}", node)
+        for key, node, own in (("step", a.step, row.matrix_step), ("vector_step", a.vector_step, row.vector_step))
     )
     method = Method(matrix, vector, cast(Control, a.control or row.control))
     if a.start == "gradient" and method.control == "none":

@@ -141,11 +141,9 @@ def _algorithm(a: Algorithm, R: int) -> list[Rule]:
         (
             "algorithm",
             a.name,
-            a.name in names("algorithm") or a.step is not None,
-            f"must be one of {', '.join(names('algorithm'))}, or have an algorithm.step",
+            a.name in names("algorithm") or a.step.get("_target_") is not None,
+            f"must be one of {', '.join(names('algorithm'))}, or have an algorithm.step._target_",
         ),
-        _target("algorithm.step", a.step),
-        _target("algorithm.vector_step", a.vector_step),
         (
             "algorithm.colour",
             a.colour,

@@ -27,8 +27,8 @@ class Algorithm:
     name: str = MISSING
     label: str | None = MISSING
     colour: str | None = MISSING
-    step: dict[str, Any] | None = MISSING
-    vector_step: dict[str, Any] | None = MISSING
+    step: dict[str, Any] = field(default_factory=dict)
+    vector_step: dict[str, Any] = field(default_factory=dict)
     lr: float = MISSING
     vector_lr: float | None = MISSING
     schedule: Any = MISSING

@@ -48,7 +48,7 @@ def targets(c: Config) -> Iterator[tuple[str, dict[str, Any]]]:
         ("algorithm.schedule", a.schedule),
         ("algorithm.lmo.norm", a.lmo.norm),
     ):
-        if isinstance(node, dict):
+        if isinstance(node, dict) and node.get("_target_") is not None:
             yield key, node
 
 
