@@ -3,7 +3,7 @@
 import csv
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedmuon_app import process
 from fedmuon_app.algorithms.layout import NamedTensors
@@ -39,6 +39,7 @@ from fedmuon_app.problem import Problem
 from fedmuon_app.seeds import rng
 from fedmuon_app.tasks.inputs import inputs_of
 
+Given = tuple[Data, Sequence[Indices], Callable[[], nn.Module]]
 MOST_LABELLED = 1000  # clients whose labels are written down
 OWN = "own"  # the partition of clients that bring their data
 PARTITIONS = CACHE / "partitions"
@@ -87,10 +88,10 @@ class Job:
         counts = self.clients.problem.confusion(X, self.data.test, len(self.data.classes))
         return {"confusion": {"classes": list(self.data.classes), "counts": counts.tolist()}}
 
-    def diagnostics(self, c: Config, states: ClientStates | None) -> Diagnostics | None:
+    def diagnostics(self, c: Config, states: ClientStates | None) -> list[Diagnostics]:
         """What ``evaluation.diagnostics`` asks for; ``states`` as :class:`Diagnostics` has them."""
         ids, examples = [i for i, m in self.sizes().items() if m], c.evaluation.diagnostics
-        return None if examples is None else Diagnostics(self.clients, ids, examples, states, build_muon(c))
+        return [] if examples is None else [Diagnostics(self.clients, ids, examples, states, build_muon(c))]
 
     @property
     def is_classification(self) -> bool:
@@ -117,7 +118,7 @@ class Job:
         return {i: len(part) for i, part in enumerate(self.clients.parts)}
 
 
-def build(c: Config, own: Path | None = None, threads: int | None = None) -> Job:
+def build(c: Config, own: Path | None = None, threads: int | None = None, given: Given | None = None) -> Job:
     """Load the data, deal it out, build the model and the rest.
 
     Args:
@@ -125,15 +126,16 @@ def build(c: Config, own: Path | None = None, threads: int | None = None) -> Job
         own: folder of class folders of a client that brings its own images (``data-path`` of its node):
             they are its whole data, and there is no test set.
         threads: of torch in this process, in place of ``engine.threads``.
+        given: data, the parts of the clients, and what makes the model, in place of those that ``c`` names.
 
     Raises:
         InputError: the data is not there, or does not fit the model, or the device is not there.
     """
     process.prepare(threads or c.engine.threads)
     device = pick_device(c.device)
-    data = load_data(c) if own is None else load_own_data(c, own)
+    data = given[0] if given else load_data(c) if own is None else load_own_data(c, own)
     problem = Problem(
-        functools.partial(build_target, "model", model_of(c, data)),
+        given[2] if given else functools.partial(build_target, "model", model_of(c, data)),
         c.seed,
         device,
         build_target("task", c.task),
@@ -145,14 +147,16 @@ def build(c: Config, own: Path | None = None, threads: int | None = None) -> Job
     problem.check(data.test if len(data.test) else blank(data.test), len(data.classes))
     method = build_method(c)
     for key, rule, shapes in (
-        ("step", method.matrix_step, problem.layout.matrices),
-        ("vector_step", method.vector_step, problem.layout.vectors),
+        ("step", method.matrix_step, problem.layout.matrix_shapes),
+        ("vector_step", method.vector_step, list(problem.layout.vectors.values())),
     ):
         target = getattr(c.algorithm, key).get("_target_")
         if target is not None:
-            try_rule(f"algorithm.{key}._target_ = {target}", rule, list(shapes.values()))
+            try_rule(f"algorithm.{key}._target_ = {target}", rule, shapes)
     n = c.federation.num_clients
-    if c.partition.name == OWN:
+    if given:
+        parts = list(given[1])
+    elif c.partition.name == OWN:
         parts = [np.arange(len(data.train))] * n  # none at the server
     else:
         parts = partition(dealt_by(c, data), n, Deal(**asdict(c.partition)), c.seed, PARTITIONS)

@@ -13,6 +13,7 @@ from fedmuon_app.errors import InputError
 SCALES = ("moonlight", "jordan", "ratio", "one")
 SCHEDULES = ("constant", "linear", "cosine", "step")
 AUGMENTATIONS = ("none", "crop", "crop_flip")
+TRACKERS = ("none", "tensorboard", "mlflow", "wandb")
 AGGREGATES = ("mean", "multi_krum", "trimmed_mean", "median")
 
 Rule = tuple[str, object, bool, str]
@@ -120,7 +121,7 @@ def _rounds(c: Config) -> list[Rule]:
             "needs examples at the clients: set dataset.client_validation, e.g. 0.1",
         ),
         ("evaluation.diagnostics", examples, examples is None or examples >= 1, UNIT + ", or null"),
-        _one_of("tracker", c.tracker, ("none", "tensorboard")),
+        _one_of("tracker", c.tracker, TRACKERS),
         ("checkpoint.every", every, every is None or every >= 1, UNIT + ", or null"),
     ]
 

@@ -141,6 +141,24 @@ class Batch(Examples):
         return [self.part(slice(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
 
 
+def joined(parts: Sequence[Examples]) -> Examples:
+    """All of them in one, in memory.
+
+    Raises:
+        ValueError: there is none, or they are not alike.
+    """
+    if not parts:
+        raise ValueError("no examples: there is no client")
+    whole = [part.at(np.arange(len(part))) for part in parts]
+    one = whole[0].inputs
+    targets = torch.cat([part.targets for part in whole])
+    if isinstance(one, dict):
+        return Batch({name: torch.cat([part.inputs[name] for part in whole]) for name in one}, targets)  # type: ignore
+    if isinstance(one, tuple):
+        return Batch(tuple(torch.cat([part.inputs[k] for part in whole]) for k in range(len(one))), targets)  # type: ignore
+    return Batch(torch.cat([part.inputs for part in whole]), targets)  # type: ignore
+
+
 def blank(like: Examples) -> Batch:
     """Two examples of nothing but zeros, in the shapes of ``like``'s: for trying a model where there are none."""
 

@@ -38,9 +38,14 @@ def as_data(said: Any, source: str) -> Data:
     train, test = (as_examples(part, f"{source}, {name}") for part, name in zip(said, ("train", "test"), strict=True))
     if train.shape != test.shape:
         raise InputError(f"{source}: its train examples are {list(train.shape)}, its test examples {list(test.shape)}")
-    x = first(train.inputs)
-    mean, std = folder_scale(x.shape[1]) if x.dtype == torch.uint8 and len(x.shape) == 4 else ([], [])
-    return Data(train, test, names_of(said[0], train), mean, std, columns_of(said[0]))
+    mean, std = scale_of(train)
+    return Data(train, test, names_of(said[0], train, test), mean, std, columns_of(said[0]))
+
+
+def scale_of(examples: Examples) -> tuple[Sequence[float], Sequence[float]]:
+    """Mean and deviation that images in bytes are scaled by; empty: these are none."""
+    x = first(examples.inputs)
+    return folder_scale(x.shape[1]) if x.dtype == torch.uint8 and len(x.shape) == 4 else ([], [])
 
 
 def as_examples(part: Any, source: str) -> Examples:
@@ -65,17 +70,18 @@ def as_examples(part: Any, source: str) -> Examples:
         ) from error
 
 
-def names_of(part: Any, examples: Examples) -> list[str]:
+def names_of(part: Any, *examples: Examples) -> list[str]:
     """The names of the classes where a part says them, else their numbers; of other targets one for each."""
     said = getattr(part, "classes", None)
     if said is None and hasattr(part, "features"):
         said = next((f.names for f in part.features.values() if hasattr(f, "names")), None)
     if said is not None:
         return [str(name) for name in said]
-    y = examples.targets
-    if y.is_floating_point() or y.ndim > 1:
-        return [str(k) for k in range(y.shape[-1] if y.ndim > 1 else 1)]
-    return [str(k) for k in range(int(y.max()) + 1)] if len(y) else []
+    y = examples[0].targets
+    if y.is_floating_point():
+        return [str(k) for k in range(y.shape[-1])]
+    most = max((int(one.targets.max()) for one in examples if len(one)), default=-1)
+    return [str(k) for k in range(most + 1)]
 
 
 def columns_of(part: Any) -> dict[str, Sequence[str]]:

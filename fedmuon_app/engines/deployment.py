@@ -128,7 +128,7 @@ def follow(lines: Iterable[str | None], progress: Progress, when_silent: Callabl
         evaluated = ROUND.search(said[2]) if said else None
         if evaluated:
             numbers = json.loads(evaluated[1])
-            progress(int(numbers["round"]), numbers)
+            progress.show(int(numbers["round"]), numbers)
         elif said and (again := GOES_ON.search(said[2])):
             progress.goes_on(int(again[1]))
         elif said and said[1] == "ERROR":

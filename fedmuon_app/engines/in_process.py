@@ -9,11 +9,13 @@ from joblib import cpu_count
 from torch import Tensor
 
 from fedmuon_app.algorithms.client import NonFiniteError
+from fedmuon_app.algorithms.server import Server
 from fedmuon_app.build import Job, build, header, keeping, pick_device
 from fedmuon_app.config import Config
 from fedmuon_app.engines.progress import Progress
 from fedmuon_app.engines.workers import Workers
 from fedmuon_app.errors import InputError
+from fedmuon_app.federation.callbacks import Callback, tracker
 from fedmuon_app.federation.checkpoint import rounds_in, states_beside
 from fedmuon_app.federation.judging import Judge, Judged, NothingHeldError
 from fedmuon_app.federation.loop import TrainClients, run_rounds, with_data
@@ -21,7 +23,6 @@ from fedmuon_app.federation.replies import Failure, Replies
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.federation.stack import answer_stacked, largest_stack
 from fedmuon_app.federation.states import ClientStates, StateError, unnamed_states
-from fedmuon_app.federation.tracker import tracked
 from fedmuon_app.federation.turns import Cohort, Turn
 
 
@@ -35,36 +36,39 @@ def run(c: Config, folder: Path) -> None:
     """
     workers = number_of_workers(c, pick_device(c.device).type)
     job = build(c, threads=1 if workers else None)  # OpenMP's threads do not outlive a fork, and waiting for them hangs
+    with Progress(c.rounds, folder.name, rounds_in(folder) if c.resume else 0) as progress:
+        train(c, job, folder, [progress], workers)
+
+
+def train(c: Config, job: Job, folder: Path, callbacks: Sequence[Callback], workers: int) -> Server:
+    """Train a run that is built, and write its folder; the server after the last round.
+
+    Raises:
+        InputError: another run has written in the folder.
+        NoGoodReplyError: as above.
+        WorkerDiedError: likewise.
+    """
     ids, clients = with_data(job.sizes(), job.plan.clients_per_round), job.clients
-    progress = Progress(c.rounds, folder.name, rounds_in(folder) if c.resume else 0)
-    runlog = RunLog(folder, header(c, job), tracked(c.tracker, folder, progress), keeping(c))
     rows = len(clients.parts), clients.initial_state(), clients.problem.device
+    told = [*callbacks, *tracker(c.tracker, folder)]
+    runlog = RunLog(folder, header(c, job), told, keeping(c))
     job.note_labels(folder)
     states = states_beside(folder, *rows) if c.checkpoint.every else unnamed_states(*rows)
-    train: TrainClients
+    told += job.diagnostics(c, states)
+    engine: TrainClients
     with contextlib.ExitStack() as stack:
         if workers:  # they inherit the folder's lock: as long as one trains, no other run may go on there
             most = len(ids) if job.plan.gradient_start else job.plan.clients_per_round
             pool = stack.enter_context(Workers(job, states, workers, most, c.engine.threads))
-            train, evaluate = pool.train, pool.evaluate
+            engine, evaluate = pool.train, pool.evaluate
         else:
-            train = stacked(job, states, c.engine.stack_memory) if c.engine.stacked else one_by_one(job, states)
+            engine = stacked(job, states, c.engine.stack_memory) if c.engine.stacked else one_by_one(job, states)
             evaluate = job.evaluate
-        stack.enter_context(progress)
-        diagnose = job.diagnostics(c, states)
+        model = job.model if c.checkpoint.best else None
         judge = one_judge_by_one(job)
-        server = run_rounds(
-            job.plan,
-            ids,
-            job.server,
-            train,
-            evaluate,
-            runlog,
-            diagnose=diagnose,
-            judge=judge,
-            model=job.model if c.checkpoint.best else None,
-        )
+        server = run_rounds(job.plan, ids, job.server, engine, evaluate, runlog, judge=judge, model=model)
         runlog.finish(job.model(server.X), job.about_model(c), job.more(c, server.X))
+    return server
 
 
 def number_of_workers(c: Config, device: str) -> int:

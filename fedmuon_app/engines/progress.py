@@ -12,9 +12,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from fedmuon_app.algorithms.server import Server
+from fedmuon_app.federation.callbacks import Callback
 
-class Progress:
-    """Shows round, accuracy, rounds a second and the time left; call it after each round."""
+
+class Progress(Callback):
+    """Shows round, accuracy, rounds a second and the time left."""
 
     def __init__(self, rounds: int, title: str, done: int = 0) -> None:
         """Start.
@@ -26,6 +29,7 @@ class Progress:
         """
         self._rounds, self._title, self._done, self._started = rounds, title, done, time.monotonic()
         self._accuracy = ""
+        self._line: Mapping[str, Any] | None = None
         self._bar = Bar(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -46,7 +50,16 @@ class Progress:
     ) -> None:
         self._bar.stop()
 
-    def __call__(self, r: int, line: Mapping[str, Any] | None) -> None:
+    def after_evaluation(self, line: Mapping[str, Any]) -> None:
+        """See :class:`Callback`."""
+        self._line = line
+
+    def after_round(self, r: int, server: Server) -> None:
+        """See :class:`Callback`."""
+        self.show(r, self._line)
+        self._line = None
+
+    def show(self, r: int, line: Mapping[str, Any] | None) -> None:
         """Round ``r`` is done; ``line`` is its evaluation, if it had one."""
         speed = max(r - self._done, 1) / max(time.monotonic() - self._started, 1e-9)
         if line is not None:

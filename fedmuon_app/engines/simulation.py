@@ -92,7 +92,7 @@ def follow(link: SuperLink, run_id: str, folder: Path, progress: Progress, done:
         for line in metrics.lines():
             evaluation = json.loads(line)
             if evaluation["round"] > done:
-                progress(evaluation["round"], evaluation)
+                progress.show(evaluation["round"], evaluation)
         for line in log.lines():
             level, _, text = line.partition(" ")
             if level == "WARNING":

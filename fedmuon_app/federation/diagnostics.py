@@ -11,6 +11,7 @@ from fedmuon_app.algorithms.layout import all_finite
 from fedmuon_app.algorithms.norms import schatten, theorem_norm
 from fedmuon_app.algorithms.server import Server
 from fedmuon_app.algorithms.steps import Muon
+from fedmuon_app.federation.callbacks import Callback
 from fedmuon_app.federation.checkpoint import Standing
 from fedmuon_app.federation.clients import Clients
 from fedmuon_app.federation.states import ClientStates
@@ -36,7 +37,7 @@ MEASURES = {
 
 
 @dataclass(frozen=True)
-class Diagnostics:
+class Diagnostics(Callback):
     """Measures a run at its evaluated rounds.
 
     Attributes:
@@ -55,7 +56,7 @@ class Diagnostics:
     muon: Muon
 
     @torch.no_grad()
-    def __call__(self, before: Server, after: Standing, good: Mapping[int, Update]) -> dict[str, float | None]:
+    def measure(self, before: Server, after: Standing, good: Mapping[int, Update]) -> dict[str, float | None]:
         """All MEASURES; None for what is not known, or not defined for this method.
 
         Args:

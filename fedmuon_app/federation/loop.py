@@ -32,9 +32,6 @@ TrainClients = Callable[[Turn, Cohort, Tensor, Tensor], Replies]
 Evaluate = Callable[[Tensor], Mapping[str, float]]
 """X ↦ what the task measures of it on the test set, by name."""
 
-Diagnose = Callable[[Server, Standing, Mapping[int, Update]], Mapping[str, float | None]]
-"""(the server before an evaluated round, the standing after it, its good replies) ↦ what else is to be logged."""
-
 
 class NoGoodReplyError(RunError):
     """Several rounds in a row brought nothing; the message holds what the clients said."""
@@ -89,7 +86,6 @@ def run_rounds(
     evaluate: Evaluate,
     runlog: RunLog,
     present: Callable[[], Sequence[int]] | None = None,
-    diagnose: Diagnose | None = None,
     judge: Judge | None = None,
     model: Callable[[Tensor], NamedTensors] | None = None,
 ) -> Server:
@@ -105,7 +101,6 @@ def run_rounds(
         evaluate: the test.
         runlog: takes every evaluation.
         present: asked before each round: those of the clients that can be called; None: all.
-        diagnose: asked after each evaluation; None: nothing more is logged.
         judge: asks the clients that are to judge X, after each evaluation.
         model: X as it is saved, where the best one is to be kept too.
 
@@ -137,10 +132,10 @@ def run_rounds(
                 raise NoGoodReplyError(f"no good reply in {after.silent} rounds in a row: {'; '.join(after.said)}")
             evaluation = _evaluation(plan, r, server.X, good, evaluate)
             if evaluation:
-                more = diagnose(before, after, good) if diagnose else {}
+                more = runlog.measured(before, after, good)
                 evaluation = evaluation.with_(more, _judged(plan, turn, there, server.X, judge, runlog))
                 runlog.keep_best(evaluation, model, server.X)
-            runlog.round(r, sampled, evaluation)
+            runlog.round(r, sampled, evaluation, server)
             standing = after
             stopped = evaluation is not None and runlog.stops(plan.stop)
             if runlog.due(standing, last=stopped or r == plan.rounds):

@@ -15,11 +15,13 @@ from typing import Any
 from safetensors.torch import save
 from torch import Tensor
 
+from fedmuon_app.algorithms.client import Update
 from fedmuon_app.algorithms.layout import NamedTensors
 from fedmuon_app.algorithms.server import Server
 from fedmuon_app.disk import write_whole
 from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation import checkpoint
+from fedmuon_app.federation.callbacks import Callback
 from fedmuon_app.federation.checkpoint import Standing
 from fedmuon_app.federation.folder import (
     ABOUT_MODEL,
@@ -69,10 +71,6 @@ class Evaluation:
         return {"round": self.round, **{f"test_{k}": x for k, x in self.test.items()}, "train_loss": self.train_loss}
 
 
-Watch = Callable[[int, Mapping[str, Any] | None], None]
-"""Told of every round: its number, and its line of metrics.jsonl where it was evaluated."""
-
-
 @dataclass(frozen=True)
 class Keeping:
     """What a run keeps for a later resume.
@@ -95,7 +93,7 @@ class RunLog:
         self,
         folder: Path,
         header: Mapping[str, Any],
-        watch: Watch = lambda r, line: None,
+        callbacks: Sequence[Callback] = (),
         keeping: Keeping | None = None,
     ) -> None:
         """Take the folder, for this process alone.
@@ -103,13 +101,14 @@ class RunLog:
         Args:
             folder: made if needed.
             header: what result.json begins with (algorithm, dataset, seed, …).
-            watch: told of every round.
+            callbacks: told of every round.
             keeping: checkpoints.
 
         Raises:
             InputError: another run has written here, or is writing.
         """
-        self.folder, self._header, self._watch, self._keeping = folder, dict(header), watch, keeping or Keeping()
+        self.folder, self._header, self._keeping = folder, dict(header), keeping or Keeping()
+        self._callbacks = callbacks
         self.metric = str(self._header.get("metric", "test_accuracy"))  # that decides which X is best
         self._sign = -1.0 if lower_is_better(self.metric) else 1.0
         self._bytes_up = self._bytes_down = 0
@@ -221,7 +220,11 @@ class RunLog:
         self._said.add(reason)
         return news
 
-    def round(self, r: int, sampled: Sequence[int], evaluation: Evaluation | None) -> None:
+    def measured(self, before: Server, after: Standing, good: Mapping[int, Update]) -> dict[str, float | None]:
+        """What the callbacks have to say of an evaluated round."""
+        return {key: x for one in self._callbacks for key, x in one.measure(before, after, good).items()}
+
+    def round(self, r: int, sampled: Sequence[int], evaluation: Evaluation | None, server: Server) -> None:
         """Note a finished round, and write its line if it was evaluated.
 
         Raises:
@@ -229,7 +232,6 @@ class RunLog:
         """
         self._rounds = r
         self.settle(r)
-        line = None
         with _writing(self.folder / COHORTS):
             print_line(self._cohorts, {"round": r, "clients": list(sampled)})
         if evaluation is not None:
@@ -238,7 +240,10 @@ class RunLog:
             self._lines.append(line)
             with _writing(self.folder / METRICS):
                 print_line(self._metrics, line)
-        self._watch(r, line)
+            for one in self._callbacks:
+                one.after_evaluation(line)
+        for one in self._callbacks:
+            one.after_round(r, server)
 
     def judged(self, r: int, found: Mapping[int, Judged], asked: int, X: Tensor) -> None:
         """Note what clients say of X after round ``r``, and what the asking cost.
@@ -304,6 +309,8 @@ class RunLog:
             self._write(RESULT, result)
             (self.folder / GOING).unlink(missing_ok=True)
         self.close()
+        for one in self._callbacks:
+            one.at_end(result)
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
         write_whole(self.folder / name, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode(), 0o666)

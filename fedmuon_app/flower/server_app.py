@@ -5,7 +5,9 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 from flwr.app import Context
@@ -15,12 +17,12 @@ from flwr.superlink.grid.inmemory_grid import InMemoryGrid
 from fedmuon_app.build import build, header, keeping, refuse_another_run
 from fedmuon_app.config import Config, dump
 from fedmuon_app.errors import InputError, RunError
+from fedmuon_app.federation.callbacks import Callback, tracker
 from fedmuon_app.federation.folder import CLIENTS
 from fedmuon_app.federation.jsonl import dumped
 from fedmuon_app.federation.runlog import RunLog
-from fedmuon_app.federation.tracker import tracked
 from fedmuon_app.flower.records import to_record
-from fedmuon_app.flower.runs import configuration
+from fedmuon_app.flower.runs import configuration, simulated_states
 from fedmuon_app.flower.strategy import FedMuonStrategy
 
 log = logging.getLogger("fedmuon")
@@ -42,7 +44,10 @@ def main(grid: Grid, context: Context) -> None:
         if config.resume is not None:
             refuse_another_run(config, folder)  # only here is the folder to be seen
         job = build(config)
-        runlog = RunLog(folder, header(config, job), tracked(config.tracker, folder, _say), keeping(config))
+        asked = config.evaluation.diagnostics is not None
+        states = simulated_states(config, job.clients) if asked else None
+        callbacks = [_Said(), *tracker(config.tracker, folder), *job.diagnostics(config, states)]
+        runlog = RunLog(folder, header(config, job), callbacks, keeping(config))
         job.note_labels(folder)
         strategy = FedMuonStrategy(job, runlog, config)
         strategy.start(grid, to_record(job.server.X), config.rounds, config.federation.round_timeout)
@@ -81,8 +86,10 @@ def _start_log(folder: Path, config: Config) -> None:
     log.setLevel(logging.INFO)
 
 
-def _say(r: int, line: object) -> None:
-    """An evaluated round, for ``flwr log`` and who follows it: as JSON, its losses and what is measured."""
-    if isinstance(line, dict):
-        shown = {key: x for key, x in line.items() if key.startswith("test_") or key == "train_loss"}
-        log.info("evaluated %s", dumped({"round": r} | shown))
+class _Said(Callback):
+    """Evaluated rounds in the log, for ``flwr log`` and who follows it: as JSON, the losses and what is measured."""
+
+    def after_evaluation(self, line: Mapping[str, Any]) -> None:
+        """See :class:`Callback`."""
+        shown = {key: x for key, x in line.items() if key.startswith("test_") or key in ("round", "train_loss")}
+        log.info("evaluated %s", dumped(shown))

@@ -28,7 +28,6 @@ from fedmuon_app.flower.exchange import Exchange, own_words
 from fedmuon_app.flower.keys import Owners, named_nodes
 from fedmuon_app.flower.nodes import Nodes
 from fedmuon_app.flower.records import call, from_record, plain, read_answer, read_verdict, to_record
-from fedmuon_app.flower.runs import simulated_states
 from fedmuon_app.flower.site import NOT_ASKED, digest
 
 log = logging.getLogger("fedmuon")
@@ -53,8 +52,6 @@ class FedMuonStrategy(Strategy):
         if self._rules.nodes is not None and not self._has_keys:
             raise InputError(f"federation.nodes = {self._rules.nodes}: SuperNodes have no registered keys here")
         self._owners = Owners(runlog.owners, named_nodes(self._rules.nodes, config.federation.num_clients))
-        asked = config.evaluation.diagnostics is not None
-        self._diagnose = job.diagnostics(config, simulated_states(config, job.clients) if asked else None)
         self._model = job.model if config.checkpoint.best else None
         self._nodes: Nodes | None = None
         self._clients: list[int] = list(runlog.clients)  # of the experiment, whoever is connected
@@ -128,7 +125,6 @@ class FedMuonStrategy(Strategy):
             self.job.evaluate,
             self._runlog,
             present,
-            self._diagnose,
             judge,
             self._model,
         )

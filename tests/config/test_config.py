@@ -103,7 +103,7 @@ REFUSED = {
     "partition.beta=0": "partition.beta = 0.0: must be a positive number",
     "dataset.validation=1": r"dataset.validation = 1.0: must lie in \[0, 1\)",
     "evaluation.diagnostics=0": "evaluation.diagnostics = 0: must be at least 1, or null",
-    "tracker=wandb": "tracker = wandb: must be one of none, tensorboard",
+    "tracker=aim": "tracker = aim: must be one of none, tensorboard, mlflow, wandb",
     "partition.beta=-1": "partition.beta = -1.0",
     "algorithm.lmo.steps=-1": "algorithm.lmo.steps = -1: must be at least 0",
     "algorithm.lr=0": "algorithm.lr = 0.0",

@@ -76,12 +76,11 @@ def test_the_drift_is_from_what_the_round_began_with_and_all_that_is_known_witho
     job = build(load(SMALL))
     X, nothing = job.server.X, job.server.C
     good = {i: Update(X + size / len(X) ** 0.5, nothing, 1.0) for i, size in ((0, 1.0), (2, 3.0))}
-    diagnose = job.diagnostics(load([*SMALL, f"evaluation.diagnostics={ALL}"]), None)
-    assert diagnose is not None
-    found = diagnose(job.server, Standing(job.server), good)
+    (diagnostics,) = job.diagnostics(load([*SMALL, f"evaluation.diagnostics={ALL}"]), None)
+    found = diagnostics.measure(job.server, Standing(job.server), good)
     assert found.pop("client_drift") == pytest.approx(2.0, rel=1e-4)
     assert found == dict.fromkeys(list(MEASURES)[1:])
-    assert job.diagnostics(load(SMALL), None) is None
+    assert job.diagnostics(load(SMALL), None) == []
 
 
 def test_it_changes_nothing_of_a_run(tmp_path: Path) -> None:
