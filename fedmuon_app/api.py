@@ -20,6 +20,7 @@ from fedmuon_app.data.examples import Data, Examples, Indices, joined
 from fedmuon_app.data.own import as_examples, names_of, scale_of
 from fedmuon_app.data.partition import Deal, partition
 from fedmuon_app.engines import in_process
+from fedmuon_app.errors import InputError
 from fedmuon_app.federation.callbacks import Callback
 from fedmuon_app.federation.folder import METRICS
 from fedmuon_app.federation.jsonl import until
@@ -100,7 +101,12 @@ def train(
         InputError: the data, the model or a word cannot be used.
     """
     parts = [as_examples(one, f"clients[{i}]") for i, one in enumerate(clients)]
-    whole = joined(parts)
+    if not parts:
+        raise InputError("clients = []: there is no client")
+    try:
+        whole = joined(parts)
+    except (RuntimeError, TypeError, KeyError) as error:
+        raise InputError(f"clients: their examples are not alike ({str(error).splitlines()[0]})") from error
     tested = whole.subset(np.arange(0)) if test is None else as_examples(test, "test")
     ends = np.cumsum([0, *map(len, parts)])
     data = Data(whole, tested, names_of(test, whole, tested), *scale_of(whole))

@@ -142,13 +142,11 @@ class Batch(Examples):
 
 
 def joined(parts: Sequence[Examples]) -> Examples:
-    """All of them in one, in memory.
+    """All of them, at least one, in one, in memory.
 
     Raises:
-        ValueError: there is none, or they are not alike.
+        RuntimeError: they are not alike.
     """
-    if not parts:
-        raise ValueError("no examples: there is no client")
     whole = [part.at(np.arange(len(part))) for part in parts]
     one = whole[0].inputs
     targets = torch.cat([part.targets for part in whole])

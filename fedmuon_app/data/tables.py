@@ -21,8 +21,8 @@ def table(path: str | Path | None, target: str | None, seed: int, quantities: bo
     """A CSV file, or a folder with train.csv and test.csv, as float32[N, features].
 
     Columns of numbers are brought to mean 0 and deviation 1 of the training rows, a missing one to their mean; a column
-    of words becomes 0 or 1 for each of its words, as long as they are no more than MOST_WORDS. Of a single file a fifth
-    is held out.
+    of words becomes 0 or 1 for each of its words, if they are no more than MOST_WORDS, or half of the rows. Of a
+    single file a fifth is held out.
 
     Args:
         path: the file, or the folder.
@@ -76,7 +76,7 @@ def _numbers(column: Any, train: Indices) -> NDArray[np.float32] | None:
         scaled = (column.astype(float) - known.mean()) / (known.std() or 1.0)
         numbers: NDArray[np.float32] = scaled.fillna(0.0).to_numpy(np.float32)[:, None]
         return numbers
-    if column.nunique() > MOST_WORDS:
+    if column.nunique() > min(MOST_WORDS, len(column) / 2):  # more are names
         return None
     words: NDArray[np.float32] = pd.get_dummies(column, dtype=np.float32).to_numpy()
     return words

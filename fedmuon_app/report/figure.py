@@ -3,7 +3,7 @@
 import io
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import matplotlib as mpl
 import numpy as np
@@ -54,14 +54,19 @@ ACCURACY = (
     ),
 )  # fmt: skip
 
-TRAINING = (Kind("train_loss", "round", "train loss", _round, "train_loss", log=True),)
+LOSSES = (
+    Kind("test_loss", "round", "test loss", _round, "test_loss"),
+    replace(ACCURACY[2], name="test_loss_by_bytes", y_label="test loss", y="test_loss"),
+    Kind("perplexity", "round", "test perplexity", _round, "test_perplexity", log=True),
+    Kind("train_loss", "round", "train loss", _round, "train_loss", log=True),
+)
 
 DIAGNOSTICS = tuple(Kind(key, "round", sign, _round, key, log=True) for key, sign in MEASURES.items())
 
 
 CLIENTS = tuple(Kind(key, "round", said, _round, key) for key, said in SPREAD.items())
 
-KINDS = (*ACCURACY, *TRAINING, *CLIENTS, *DIAGNOSTICS)
+KINDS = (*ACCURACY, *LOSSES, *CLIENTS, *DIAGNOSTICS)
 
 
 def drawable(experiments: Sequence[Experiment]) -> dict[Kind, list[Experiment]]:
@@ -133,7 +138,7 @@ def shown(experiments: Sequence[Experiment]) -> list[Line]:
         colour, marker = look(method)
         colour = alike[0].config.get("algorithm.colour") or colour
         if len(alike) > len(STYLES):
-            best = max(alike, key=lambda e: e.final)
+            best = max(alike, key=lambda e: e.score)
             lines.append(Line(best, colour, STYLES[0], f"{best.label}, best of {len(alike)}", marker))
         else:
             lines += [Line(e, colour, style, e.label, marker) for e, style in zip(alike, STYLES, strict=False)]

@@ -11,6 +11,7 @@ from typing import Any
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.folder import FAILED, GOING, METRICS, RESULT, finished
 from fedmuon_app.federation.jsonl import until
+from fedmuon_app.federation.runlog import ends
 from fedmuon_app.report.runs import Run
 
 CURVES, ARCHIVE = "curves.csv", "runs.json"
@@ -62,9 +63,8 @@ def _going(folder: Path) -> Run:
     lines, _ = until(folder / METRICS, sys.maxsize)
     result = json.loads((folder / GOING).read_text()) | {"going": True, "dropped": {}, "rounds": 0}
     if lines:
-        accuracies = [line["test_accuracy"] for line in lines]
         result |= {key: lines[-1][key] for key in ("seconds", "bytes_up", "bytes_down")}
-        result |= {"rounds": lines[-1]["round"], "final_accuracy": accuracies[-1], "best_accuracy": max(accuracies)}
+        result |= {"rounds": lines[-1]["round"], **ends(lines, str(result.get("metric", "test_accuracy")))}
     return Run(folder, result, lines)
 
 

@@ -4,13 +4,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
-from math import ceil
+from math import ceil, nan
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from fedmuon_app.algorithms.methods import METHODS
 from fedmuon_app.config import flat, load
+from fedmuon_app.federation.stopping import lower_is_better
 
 # what may differ between two runs of one experiment
 INCIDENTAL = (
@@ -26,6 +27,7 @@ NAMES = {
     "pathological": "pathological",
     "fedavg": "FedAvg", "fedavg_adam": "FedAvg (Adam)", "scaffold": "SCAFFOLD", "scaffold_adam": "SCAFFOLD (Adam)",
     "localmuon": "LocalMuon", "fedmuon": "FedMuon", "muloco": "MuLoCo",
+    "text": "Text", "csv": "Table", "column": "by",
 }  # fmt: skip
 
 
@@ -61,9 +63,14 @@ class Run:
         return self.result.get("failed")
 
     @property
+    def metric(self) -> str:
+        """What decides which X is best: test_accuracy, or test_loss where a task has none."""
+        return str(self.result.get("metric", "test_accuracy"))
+
+    @property
     def final(self) -> float:
-        """Mean test accuracy of the last evaluations."""
-        return fmean(self.last("test_accuracy"))
+        """Mean of that over the last evaluations; NaN where nobody could say."""
+        return fmean(self.last(self.metric) or [nan])
 
     def last(self, key: str) -> list[float]:
         """A number of the last evaluations, of those that have it."""
@@ -71,7 +78,7 @@ class Run:
 
     def reached(self, accuracy: float) -> Mapping[str, Any] | None:
         """The line of the first evaluation that is as good as ``accuracy``."""
-        return next((line for line in self.lines if line["test_accuracy"] >= accuracy), None)
+        return next((line for line in self.lines if (line.get("test_accuracy") or 0) >= accuracy), None)
 
     def epochs(self, rounds: float) -> float | None:
         """Passes over a client's share, of the mean size, if it were in every round; None in runs of old versions."""
@@ -117,6 +124,16 @@ class Experiment:
     def final(self) -> float:
         """The mean over its seeds."""
         return fmean(run.final for run in self.runs)
+
+    @property
+    def metric(self) -> str:
+        """See :class:`Run`."""
+        return self.all_runs[0].metric
+
+    @property
+    def score(self) -> float:
+        """``final``, larger when it is better."""
+        return -self.final if lower_is_better(self.metric) else self.final
 
     @property
     def name(self) -> str:
@@ -172,7 +189,8 @@ def _problem(config: Mapping[str, Any]) -> str:
     share = config.get("dataset.validation")
     held_out = f", validated on {share:.0%}" if share else ""
     dataset, dealt = str(config["dataset.name"]), str(config["partition.name"])
-    return f"{NAMES.get(dataset, dataset)}{held_out}, {NAMES.get(dealt, dealt)}{beta}"
+    column = f" {config.get('partition.column')}" if dealt == "column" else ""
+    return f"{NAMES.get(dataset, dataset)}{held_out}, {NAMES.get(dealt, dealt)}{column}{beta}"
 
 
 def _differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:

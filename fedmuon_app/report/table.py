@@ -46,12 +46,21 @@ class Table:
 
 def tables(experiments: Sequence[Experiment]) -> list[Table]:
     """All tables that these experiments have anything for."""
-    made = (make(experiments) for make in (accuracy, clients, recall, reached, step_sizes, diagnostics))
+    made = (make(experiments) for make in (accuracy, losses, clients, recall, reached, step_sizes, diagnostics))
     return [table for table in made if table.rows]
 
 
 def accuracy(experiments: Sequence[Experiment]) -> Table:
     """A row an experiment: means over its seeds, and the spread of the final accuracy."""
+    return _results([e for e in experiments if e.metric == "test_accuracy"], "accuracy", "Accuracy")
+
+
+def losses(experiments: Sequence[Experiment]) -> Table:
+    """The same of tasks that go by their loss."""
+    return _results([e for e in experiments if e.metric == "test_loss"], "loss", "Loss")
+
+
+def _results(experiments: Sequence[Experiment], name: str, title: str) -> Table:
     rows = []
     for e in experiments:
         results = [run.result for run in e.runs]
@@ -59,8 +68,8 @@ def accuracy(experiments: Sequence[Experiment]) -> Table:
             *(e.panel, e.name, e.settings),
             f"{e.final:.4f}" if e.runs else "",
             f"{stdev(run.final for run in e.runs):.4f}" if len(e.runs) > 1 else "",
-            _mean(results, "final_accuracy", "{:.4f}"),
-            _mean(results, "best_accuracy", "{:.4f}"),
+            _mean(results, "final_accuracy" if name == "accuracy" else "final", "{:.4f}"),
+            _mean(results, "best_accuracy" if name == "accuracy" else "best", "{:.4f}"),
             f"{len(e.failed)} of {len(e.all_runs)}" if e.failed else "",
             " ".join(str(run.config["seed"]) for run in e.runs),
             " ".join(sorted({str(r["rounds"]) for r in results})),
@@ -70,15 +79,15 @@ def accuracy(experiments: Sequence[Experiment]) -> Table:
         ]
         rows.append(Row(cells, e.all_runs))
     columns = (
-        *("data", "method", "settings", "final accuracy", "± std", "last", "best", "failed", "seeds", "rounds"),
+        *("data", "method", "settings", f"final {name}", "± std", "last", "best", "failed", "seeds", "rounds"),
         *("MB up", "MB down", "s"),
     )
     caption = (
-        f"Final accuracy is the mean of a run's last {LAST} evaluations; last and best are single ones. Means over "
-        "seeds, of the runs that have not failed, with the sample standard deviation of the final accuracy; s is the "
+        f"Final {name} is the mean of a run's last {LAST} evaluations; last and best are single ones. Means over "
+        "seeds, of the runs that have not failed, with the sample standard deviation of it; s is the "
         "time on the run's machine."
     )
-    return Table("accuracy", "Accuracy", caption, columns, rows)
+    return Table(name, title, caption, columns, rows)
 
 
 def reached(experiments: Sequence[Experiment]) -> Table:
@@ -113,7 +122,7 @@ def step_sizes(experiments: Sequence[Experiment]) -> Table:
         completed = [e for e in tried if e.runs]
         if len(tried) == 1 or not completed:
             continue
-        best = max(completed, key=lambda e: (not e.failed, e.final))
+        best = max(completed, key=lambda e: (not e.failed, e.score))
         failed = sum(bool(e.failed) for e in tried)
         cells = [panel, best.name, other, str(best.config["rounds"]), str(len(tried)), str(failed or "")]
         cells += [_format(_numbers(best)), f"{best.final:.4f}", _edges(best, tried), *_papers(method, tried)]
@@ -229,7 +238,8 @@ def _format(numbers: Sequence[float | None]) -> str:
 
 
 def _mean(results: Sequence[Any], key: str, form: str, unit: float = 1.0) -> str:
-    return form.format(fmean(float(r[key]) for r in results) / unit) if results else ""
+    known = [float(r[key]) for r in results if r.get(key) is not None]
+    return form.format(fmean(known) / unit) if known else ""
 
 
 def _of_all(there: Sequence[Any], lines: Sequence[Any], value: Callable[[Any], float], form: str) -> str:

@@ -90,10 +90,11 @@ def going(experiments: Sequence[Experiment], sweeps: Sequence[str] = ()) -> Tabl
         for run in (run for run in e.all_runs if run.result.get("going")):
             last, rounds = run.lines[-1], int(run.config["rounds"])
             left = str(timedelta(seconds=round(_whole(run) - last["seconds"]))) if _is_training(run) else "stopped"
-            cells = [f"{last['round']} of {rounds}", f"{last['test_accuracy']:.4f}", f"{_speed(run):.2f}", left]
+            now = "" if last[run.metric] is None else f"{last[run.metric]:.4f}"
+            cells = [f"{last['round']} of {rounds}", now, f"{_speed(run):.2f}", left]
             rows.append(Row([e.panel, e.name, e.settings, str(run.config["seed"]), *cells], [run]))
     looks = f"{len(rows)} of {total} runs are going on, or were stopped; the page looks again every {REFRESH} s."
-    columns = ("data", "method", "settings", "seed", "round", "accuracy", "rounds/s", "left")
+    columns = ("data", "method", "settings", "seed", "round", "now", "rounds/s", "left")
     return Table("going", "Going on", " ".join([looks, *sweeps]), columns, rows)
 
 

@@ -22,8 +22,8 @@ BIN = Path(sys.executable).parent
 class Cluster:
     """Separate processes: a SuperLink with a database, and ``nodes`` SuperNodes that play the clients in turn."""
 
-    def __init__(self, folder: Path, nodes: int, data: Path | None = None) -> None:
-        self.folder, self.count, self.data = folder, nodes, data
+    def __init__(self, folder: Path, nodes: int, data: Path | None = None, more: str = "") -> None:
+        self.folder, self.count, self.data, self.more = folder, nodes, data, more
         self.certs, self.port = folder / "certs", free_port()
         self.ports = [free_port() for _ in range(nodes)]
         self.processes: dict[str, psutil.Popen] = {}
@@ -54,7 +54,7 @@ class Cluster:
         self.command("supernode", "register", str(self.certs / f"node-{i}.pub"), "own")
 
     def node(self, i: int, trust: Sequence[str] | None = None, key: Path | None = None) -> None:
-        config = f'partition-id={i} num-partitions={self.count} state-dir="{self.state(i)}"'
+        config = f'partition-id={i} num-partitions={self.count} state-dir="{self.state(i)}" {self.more}'
         if self.data is not None:
             config += f' data-path="{self.data / str(i)}"'
         if trust is None:
@@ -103,7 +103,7 @@ class Cluster:
 
     def fedmuon(self, run: Path, *words: str) -> subprocess.Popen[str]:
         where = [f"engine.superlink={self.address}", f"engine.root_certificates={self.certs / 'ca.crt'}"]
-        command = [sys.executable, "-m", "fedmuon_app", "engine=deployment", *where, f"run_dir={run}", *words]
+        command = [sys.executable, "-m", "fedmuon_app", *words, "engine=deployment", *where, f"run_dir={run}"]
         return subprocess.Popen(
             command, cwd=self.folder, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
@@ -131,9 +131,9 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path, nodes: int, data: Path | None = None) -> Iterator[Cluster]:
-    """Started; with ``data``, node i has the pictures in its folder i."""
-    one = Cluster(folder, nodes, data)
+def cluster(folder: Path, nodes: int, data: Path | None = None, more: str = "") -> Iterator[Cluster]:
+    """Started; with ``data``, node i has the pictures in its folder i; ``more`` is of every node's configuration."""
+    one = Cluster(folder, nodes, data, more)
     try:
         one.start()
         yield one
