@@ -23,7 +23,7 @@ def build_target(key: str, node: dict[str, Any]) -> Any:
         InputError: there is no such thing, or it refuses the arguments.
     """
     try:
-        return instantiate(node)
+        return instantiate(node, _convert_="all")  # plain dicts and lists, not OmegaConf's
     except HydraException as error:
         cause: BaseException = error.__cause__ or error
         if isinstance(cause, InputError):
