@@ -19,14 +19,13 @@ import torch
 from torch import Tensor
 
 from fedmuon_app.algorithms.client import Update
-from fedmuon_app.build import build, header, keeping
 from fedmuon_app.config import load
 from fedmuon_app.engines.in_process import one_by_one
-from fedmuon_app.federation.loop import TrainClients, run_rounds, with_data
-from fedmuon_app.federation.replies import Replies
+from fedmuon_app.experiment import build, header, keeping
+from fedmuon_app.federation.loop import TrainClients, nonempty_clients, run_rounds
+from fedmuon_app.federation.protocol import CallId, Cohort, Replies
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.federation.states import unnamed_states
-from fedmuon_app.federation.turns import Cohort, Turn
 
 Z = 1.5  # standard deviations of "a little is enough" (Baruch et al. 2019)
 RULES = ("mean", "multi_krum", "trimmed_mean", "median")
@@ -52,8 +51,8 @@ ATTACKS: dict[str, Attack] = {"flip": scaled(-1.0), "times_3": scaled(3.0), "fli
 def attacked(train: TrainClients, attack: Attack, attackers: int) -> TrainClients:
     """The engine ``train``, whose clients below ``attackers`` send what ``attack`` makes of their updates."""
 
-    def train_clients(turn: Turn, cohort: Cohort, X: Tensor, C: Tensor) -> Replies:
-        replies = train(turn, cohort, X, C)
+    def train_clients(call_id: CallId, cohort: Cohort, X: Tensor, C: Tensor) -> Replies:
+        replies = train(call_id, cohort, X, C)
         honest = [u for i, u in replies.items() if i >= attackers and isinstance(u, Update)]
         if len(honest) < 2:
             return replies
@@ -69,15 +68,17 @@ def one(folder: Path, beta: str, rule: str, name: str, attackers: int, rounds: i
         f"rounds={rounds}", f"partition.beta={beta}", "evaluation.every=10", f"federation.aggregate={rule}",
         f"federation.byzantine={3 if attackers > 2 else 2}", "federation.norm_bound=10", "checkpoint.every=null",
     ])  # fmt: skip
-    job = build(c)
-    states = unnamed_states(len(job.clients.parts), job.clients.initial_state(), job.clients.problem.device)
-    train = one_by_one(job, states)
+    experiment = build(c)
+    states = unnamed_states(
+        len(experiment.clients.parts), experiment.clients.initial_state(), experiment.clients.objective.device
+    )
+    train = one_by_one(experiment, states)
     if name != "none":
         train = attacked(train, ATTACKS[name], attackers)
-    runlog = RunLog(folder, header(c, job), keeping=keeping(c))
-    ids = with_data(job.sizes(), job.plan.clients_per_round)
-    server = run_rounds(job.plan, ids, job.server, train, job.evaluate, runlog)
-    runlog.finish(job.model(server.X), job.about_model(c))
+    runlog = RunLog(folder, header(c, experiment), keeping=keeping(c))
+    ids = nonempty_clients(experiment.sizes(), experiment.plan.clients_per_round)
+    server = run_rounds(experiment.plan, ids, experiment.server, train, experiment.evaluate, runlog)
+    runlog.finish(experiment.model(server.X), experiment.about_model(c))
 
 
 def main() -> None:

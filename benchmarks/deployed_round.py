@@ -2,7 +2,7 @@
 
 python -m benchmarks.deployed_round [--rounds 8] [--nodes 2]
 
-Both arms run on one SuperLink with the same SuperNodes, in turns: digits, LeNet, FedMuon, one client a node, K = 1.
+Both arms run on one SuperLink with the same SuperNodes, in call_ids: digits, LeNet, FedMuon, one client a node, K = 1.
 "Before" is the same app in Flower's loop, which looks for replies every 3 s, with a client that imports
 scikit-learn for its digits, as loading them by scikit-learn's function does.
 """

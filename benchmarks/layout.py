@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedmuon_app.data import sources
 from fedmuon_app.models.lenet import LeNet
-from fedmuon_app.problem import Problem
+from fedmuon_app.objective import Objective
 from fedmuon_app.tasks.classification import Classification
 from fedmuon_app.tasks.inputs import Pixels
 
@@ -35,14 +35,14 @@ def main() -> None:
     batch = data.train.at(np.arange(B))
     cpu = torch.device("cpu")
     forms = [kind(data.mean, data.std, "none", torch.float32, cpu) for kind in (Contiguous, Pixels)]
-    problems = [Problem(LeNet, 0, cpu, Classification(), lambda dtype, form=form: form) for form in forms]
-    X = problems[0].X0()
+    objectives = [Objective(LeNet, 0, cpu, Classification(), lambda dtype, form=form: form) for form in forms]
+    X = objectives[0].X0()
     seconds = []
     for _ in range(WARM_UP + STEPS):
         pair = []
-        for problem in problems:
+        for objective in objectives:
             start = time.perf_counter()
-            problem.gradient(X, batch)
+            objective.gradient(X, batch)
             pair.append(time.perf_counter() - start)
         seconds.append(pair)
     plain, last = zip(*seconds[WARM_UP:], strict=True)

@@ -15,30 +15,30 @@ import sys
 import time
 
 from fedmuon_app.algorithms.server import server_step
-from fedmuon_app.build import build
 from fedmuon_app.config import load
 from fedmuon_app.engines.in_process import one_by_one
-from fedmuon_app.federation.loop import with_data
+from fedmuon_app.experiment import build
+from fedmuon_app.federation.loop import nonempty_clients
+from fedmuon_app.federation.protocol import Acknowledged, CallId
 from fedmuon_app.federation.sampling import cohort
 from fedmuon_app.federation.states import unnamed_states
-from fedmuon_app.federation.turns import Counted, Turn
 
 
 def measure(n: int, S: int, rounds: int) -> dict[str, float]:
     """Seconds to set up, median milliseconds a sampled client, and the most memory."""
     start = time.perf_counter()
     words = [f"federation.num_clients={n}", f"federation.clients_per_round={S}", f"seed={time.time_ns() % 2**31}"]
-    job = build(load([*words, "dataset=fashion_mnist", "partition=iid", "local.batch_size=6"]))
-    clients, ids, server = job.clients, with_data(job.sizes(), S), job.server
-    states = unnamed_states(n, clients.initial_state(), clients.problem.device)
-    train, taken, set_up = one_by_one(job, states), [], time.perf_counter() - start
-    counted = dict.fromkeys(ids, Counted())
+    experiment = build(load([*words, "dataset=fashion_mnist", "partition=iid", "local.batch_size=6"]))
+    clients, ids, server = experiment.clients, nonempty_clients(experiment.sizes(), S), experiment.server
+    states = unnamed_states(n, clients.initial_state(), clients.objective.device)
+    train, taken, set_up = one_by_one(experiment, states), [], time.perf_counter() - start
+    counted = dict.fromkeys(ids, Acknowledged())
     for r in range(1, rounds + 1):
         begin = time.perf_counter()
-        sampled = cohort(job.plan.seed, r, ids, S)
-        replies = train(Turn(1, r), {i: counted[i] for i in sampled}, server.X, server.C)
+        sampled = cohort(experiment.plan.seed, r, ids, S)
+        replies = train(CallId(1, r), {i: counted[i] for i in sampled}, server.X, server.C)
         server = server_step(server, [replies[i] for i in sampled], n)  # type: ignore[misc]
-        counted |= dict.fromkeys(sampled, Counted(Turn(1, r)))
+        counted |= dict.fromkeys(sampled, Acknowledged(CallId(1, r)))
         taken.append((time.perf_counter() - begin) / S)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return {"set up, s": set_up, "a sampled client, ms": 1e3 * statistics.median(taken), "peak memory, GiB": peak}

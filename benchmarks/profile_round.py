@@ -16,8 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedmuon_app.algorithms.client import Update, local_round
 from fedmuon_app.algorithms.newton_schulz import newton_schulz
 from fedmuon_app.algorithms.server import server_step
-from fedmuon_app.build import build
 from fedmuon_app.config import load
+from fedmuon_app.experiment import build
 
 
 def milliseconds(work: Callable[[], object], repeats: int = 40) -> float:
@@ -39,9 +39,9 @@ def flops(work: Callable[[], object]) -> int:
 
 def main() -> None:
     """Print a line for each part."""
-    job = build(load(["dataset=fashion_mnist", "partition=iid"]))
-    clients, problem = job.clients, job.clients.problem
-    X, C, layout, state = job.server.X, job.server.C, problem.layout, job.clients.initial_state()
+    experiment = build(load(["dataset=fashion_mnist", "partition=iid"]))
+    clients, objective = experiment.clients, experiment.clients.objective
+    X, C, layout, state = experiment.server.X, experiment.server.C, objective.layout, experiment.clients.initial_state()
     A = torch.randn(768, 768)
     peak = 2 * 768**3 / milliseconds(lambda: A @ A) * 1e3
     large = torch.randn(2**24)
@@ -49,10 +49,10 @@ def main() -> None:
     bandwidth = 2 * 4 * 2**24 / milliseconds(lambda: other.copy_(large)) * 1e3
     print(f"peak {peak / 1e9:.0f} GFLOP/s (torch.mm, 768³), bandwidth {bandwidth / 1e9:.1f} GB/s (copy of 64 MiB)\n")
     batches = clients.minibatches(0, 0, clients.K)
-    gradient = problem.gradient(X, batches[0])
+    gradient = objective.gradient(X, batches[0])
     matrices = [x.reshape(1, len(x), -1) for w, x in layout.views(gradient[1]).items() if w in layout.matrices]
     update = Update(X, C, 0.0)
-    steps = job.plan.clients_per_round * clients.K
+    steps = experiment.plan.clients_per_round * clients.K
 
     def without_products() -> object:
         hp = replace(clients.hp, T=0)
@@ -62,12 +62,17 @@ def main() -> None:
         return [newton_schulz(G, 5) for G in matrices]
 
     rows: list[tuple[str, int, Callable[[], object], int]] = [
-        ("minibatches", job.plan.clients_per_round, lambda: clients.minibatches(0, 0, clients.K), 0),
-        ("gradient", steps, lambda: problem.gradient(X, batches[0]), 0),
+        ("minibatches", experiment.plan.clients_per_round, lambda: clients.minibatches(0, 0, clients.K), 0),
+        ("gradient", steps, lambda: objective.gradient(X, batches[0]), 0),
         ("Newton-Schulz, T = 5", steps, orthogonalise, 0),
-        ("momentum, correction, step", job.plan.clients_per_round, without_products, clients.K * 12 * 4 * len(X)),
-        ("server's step", 1, lambda: server_step(job.server, [update] * 8, 16), 8 * 2 * 4 * len(X)),
-        ("test of 10,000 images", 0, lambda: job.evaluate(X), 0),
+        (
+            "momentum, correction, step",
+            experiment.plan.clients_per_round,
+            without_products,
+            clients.K * 12 * 4 * len(X),
+        ),
+        ("server's step", 1, lambda: server_step(experiment.server, [update] * 8, 16), 8 * 2 * 4 * len(X)),
+        ("test of 10,000 images", 0, lambda: experiment.evaluate(X), 0),
     ]
     print("| part | times a round | ms each | ms a round | MFLOP each | floor, ms each | share of the floor |")
     print("| --- | --- | --- | --- | --- | --- | --- |")

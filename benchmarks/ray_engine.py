@@ -3,7 +3,7 @@
 python -m benchmarks.ray_engine [--repeats 3] [--large]
 
 LeNet (n = 16, S = 8, K = 5, B = 64) on Fashion-MNIST with FedMuon; with --large, records of ResNet-18's size
-and next to no computation. The two apps take turns on SuperLinks of their own. The first rounds, in which
+and next to no computation. The two apps take call_ids on SuperLinks of their own. The first rounds, in which
 actors start and load the data, are left out; ours holds one evaluation in its rounds, the plain app's none.
 """
 

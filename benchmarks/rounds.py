@@ -19,14 +19,14 @@ import torch
 from benchmarks.pfl_fedavg import Pfl
 from benchmarks.plain import rounds_of
 from fedmuon_app.algorithms.server import server_step
-from fedmuon_app.build import Job, build
 from fedmuon_app.config import load
 from fedmuon_app.engines.in_process import one_by_one
 from fedmuon_app.engines.workers import Workers
+from fedmuon_app.experiment import Experiment, build
 from fedmuon_app.federation.loop import TrainClients
+from fedmuon_app.federation.protocol import Acknowledged, CallId
 from fedmuon_app.federation.sampling import cohort
 from fedmuon_app.federation.states import unnamed_states
-from fedmuon_app.federation.turns import Counted, Turn
 
 WORKLOAD = ["dataset=fashion_mnist", "partition=iid"]  # iid: every client fills its batches
 
@@ -38,18 +38,18 @@ RATIOS = [
 ]
 
 
-def rounds_of_job(job: Job, train_clients: TrainClients) -> Callable[[], None]:
+def rounds_of_job(experiment: Experiment, train_clients: TrainClients) -> Callable[[], None]:
     """A function that plays one round of the engine, without evaluation or log."""
-    server, numbers, n = job.server, count(1), len(job.clients.parts)
-    counted = dict.fromkeys(range(n), Counted())
+    server, numbers, n = experiment.server, count(1), len(experiment.clients.parts)
+    counted = dict.fromkeys(range(n), Acknowledged())
 
     def one_round() -> None:
         nonlocal server
         r = next(numbers)
-        sampled = cohort(job.plan.seed, r, range(n), job.plan.clients_per_round)
-        replies = train_clients(Turn(1, r), {i: counted[i] for i in sampled}, server.X, server.C)
+        sampled = cohort(experiment.plan.seed, r, range(n), experiment.plan.clients_per_round)
+        replies = train_clients(CallId(1, r), {i: counted[i] for i in sampled}, server.X, server.C)
         server = server_step(server, [replies[i] for i in sampled], n)  # type: ignore[misc]
-        counted.update(dict.fromkeys(sampled, Counted(Turn(1, r))))
+        counted.update(dict.fromkeys(sampled, Acknowledged(CallId(1, r))))
 
     return one_round
 
@@ -83,16 +83,16 @@ def main() -> None:
             "plain loop: FedMuon": rounds_of(data, S, K, B, muon=True),
         }
         pools = {}
-        for name, job, workers in (
+        for name, experiment, workers in (
             ("ours: FedAvg", fedavg, 0),
             ("ours: FedMuon", fedmuon, 0),
             ("ours: FedMuon, 1 worker", fedmuon, 1),
             ("ours: FedMuon, 2 workers", fedmuon, 2),
         ):
-            states = unnamed_states(len(data), job.clients.initial_state(), torch.device("cpu"))
+            states = unnamed_states(len(data), experiment.clients.initial_state(), torch.device("cpu"))
             if workers:
-                pools[name] = stack.enter_context(Workers(job, states, workers, S))
-            arms[name] = rounds_of_job(job, pools[name].train if workers else one_by_one(job, states))
+                pools[name] = stack.enter_context(Workers(experiment, states, workers, S))
+            arms[name] = rounds_of_job(experiment, pools[name].train if workers else one_by_one(experiment, states))
         blocks: dict[str, list[float]] = {name: [] for name in arms}
         overheads = []
         for block in range(args.blocks + 1):

@@ -11,15 +11,15 @@ import argparse
 import torch
 
 from fedmuon_app.algorithms.client import Update
-from fedmuon_app.build import build
 from fedmuon_app.config import load
 from fedmuon_app.engines.in_process import one_by_one
+from fedmuon_app.experiment import build
 from fedmuon_app.federation.aggregation import Aggregation
-from fedmuon_app.federation.checkpoint import Standing
-from fedmuon_app.federation.loop import with_data
+from fedmuon_app.federation.checkpoint import RunState
+from fedmuon_app.federation.loop import nonempty_clients
+from fedmuon_app.federation.protocol import CallId
 from fedmuon_app.federation.sampling import cohort
 from fedmuon_app.federation.states import unnamed_states
-from fedmuon_app.federation.turns import Turn
 
 AVERAGED = (1, 2, 4, 8, 11, 16)
 DRAWS = 50
@@ -29,20 +29,20 @@ def lengths(method: str, beta: str, rounds: int) -> list[float]:
     """The shares of AVERAGED."""
     steps = {"fedavg": "algorithm.lr=0.1"}.get(method, "algorithm.lr=0.002 algorithm.vector_lr=0.02").split()
     words = ["experiment=paper/fashion_mnist", f"partition.beta={beta}", f"algorithm={method}", *steps]
-    job = build(load([*words, "algorithm.outer_lr=2", "checkpoint.every=null"]))
-    states = unnamed_states(16, job.clients.initial_state(), job.clients.problem.device)
-    train, ids = one_by_one(job, states), with_data(job.sizes(), 8)
-    standing = Standing(job.server, clients=ids)
+    experiment = build(load([*words, "algorithm.outer_lr=2", "checkpoint.every=null"]))
+    states = unnamed_states(16, experiment.clients.initial_state(), experiment.clients.objective.device)
+    train, ids = one_by_one(experiment, states), nonempty_clients(experiment.sizes(), 8)
+    standing = RunState(experiment.server, clients=ids)
     step = Aggregation("mean", 0, 2.0, 0.0)
     for r in range(1, rounds + 1):
-        turn, sampled = Turn(1, r), standing.cohort(cohort(0, r, ids, 8))
-        replies = train(turn, sampled, standing.server.X, standing.server.C)
+        call_id, sampled = CallId(1, r), standing.cohort(cohort(0, r, ids, 8))
+        replies = train(call_id, sampled, standing.server.X, standing.server.C)
         good = {i: u for i, u in replies.items() if isinstance(u, Update)}
-        standing = standing.after(r, step.step(standing, turn, good), list(good))
+        standing = standing.after(r, step.step(standing, call_id, good), list(good))
     X, C = standing.server.X, standing.server.C
-    layout = job.clients.problem.layout
+    layout = experiment.clients.objective.layout
     moved = []
-    for update in train(Turn(1, rounds + 1), standing.cohort(ids), X, C).values():
+    for update in train(CallId(1, rounds + 1), standing.cohort(ids), X, C).values():
         assert isinstance(update, Update)
         moved.append(torch.cat([v.flatten() for v in layout.views(update.X - X).values() if v.ndim >= 2]))
     rows = torch.stack(moved)

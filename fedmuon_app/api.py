@@ -14,13 +14,13 @@ import pandas as pd
 from torch import nn
 
 from fedmuon_app.algorithms.server import Server
-from fedmuon_app.build import build
 from fedmuon_app.config import Config, load
 from fedmuon_app.data.examples import Data, Examples, Indices, joined
 from fedmuon_app.data.own import as_examples, names_of, scale_of
-from fedmuon_app.data.partition import Deal, partition
+from fedmuon_app.data.partition import PartitionSpec, partition
 from fedmuon_app.engines import in_process
 from fedmuon_app.errors import InputError
+from fedmuon_app.experiment import build
 from fedmuon_app.federation.callbacks import Callback
 from fedmuon_app.federation.folder import METRICS
 from fedmuon_app.federation.jsonl import until
@@ -46,7 +46,7 @@ class Trained:
 
 
 def deal(train: Any, n: int, beta: float | None = 0.1, seed: int = 0) -> list[Examples]:
-    """Deal a data set with class labels to ``n`` clients, as the paper does: each draws its mix of classes.
+    """PartitionSpec a data set with class labels to ``n`` clients, as the paper does: each draws its mix of classes.
 
     Args:
         train: (inputs, labels) arrays, or any sequence of (input, label).
@@ -58,7 +58,7 @@ def deal(train: Any, n: int, beta: float | None = 0.1, seed: int = 0) -> list[Ex
         InputError: it cannot be read, or not be dealt.
     """
     whole = as_examples(train, "train")
-    how = Deal("iid" if beta is None else "dirichlet", 1.0 if beta is None else beta, 2, 2)
+    how = PartitionSpec("iid" if beta is None else "dirichlet", 1.0 if beta is None else beta, 2, 2)
     return [whole.subset(part) for part in partition(whole.targets.numpy(), n, how, seed)]
 
 
@@ -133,9 +133,9 @@ def _run(
     stays: bool = True,
 ) -> Trained:
     made: Callable[[], nn.Module] = functools.partial(copy.deepcopy, model) if isinstance(model, nn.Module) else model
-    job = build(c, given=(data, parts, made))
-    server = in_process.train(c, job, folder, callbacks, in_process.number_of_workers(c, "cpu"))
+    experiment = build(c, given=(data, parts, made))
+    server = in_process.train(c, experiment, folder, callbacks, in_process.number_of_workers(c, "cpu"))
     trained = made()
-    trained.load_state_dict(dict(job.model(server.X)))
+    trained.load_state_dict(dict(experiment.model(server.X)))
     lines, _ = until(folder / METRICS, c.rounds)
     return Trained(trained.eval(), pd.DataFrame(lines), server, folder if stays else None)

@@ -191,7 +191,7 @@ def quoted(word: str) -> str:
 
 def _failed(folder: Path, config: Config, reason: str) -> None:
     """Leave failed.json, for reports: unless a complete run is in the folder."""
-    from fedmuon_app.federation.versions import versions
+    from fedmuon_app.federation.environment import versions
 
     said = {"failed": reason, "config": asdict(config), "versions": versions()}
     if folder.is_dir() and finished(folder) is None:

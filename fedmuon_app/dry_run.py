@@ -17,15 +17,15 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedmuon_app.algorithms.steps import Muon, StepRule
-from fedmuon_app.build import OWN, Job, build, pick_device
 from fedmuon_app.config import Config
 from fedmuon_app.data.examples import first
 from fedmuon_app.disk import write_whole
 from fedmuon_app.engines.in_process import number_of_workers
 from fedmuon_app.errors import InputError
-from fedmuon_app.federation.loop import with_data
+from fedmuon_app.experiment import OWN, Experiment, build, pick_device
+from fedmuon_app.federation.loop import nonempty_clients
+from fedmuon_app.federation.protocol import Acknowledged, CallId
 from fedmuon_app.federation.states import MappedStates, unnamed_states
-from fedmuon_app.federation.turns import Counted, Turn
 from fedmuon_app.report.labels import heat_map
 
 REPORT, HEAT_MAP = "dry_run.json", "labels.png"
@@ -43,41 +43,41 @@ def show(c: Config, folder: Path) -> None:
     """
     if c.partition.name == OWN:
         raise InputError("dry_run = true: with partition = own the data is at the nodes, unknown here")
-    job = build(c)
-    ids = with_data(job.sizes(), job.plan.clients_per_round)
-    labels = job.labels()
+    experiment = build(c)
+    ids = nonempty_clients(experiment.sizes(), experiment.plan.clients_per_round)
+    labels = experiment.labels()
     said = {
-        "clients": clients(job, ids, labels),
-        "parameters": parameters(c, job),
-        "bytes": wire(c, job),
-        "memory": memory(c, job),
-        "time": seconds(c, job, ids),
+        "clients": clients(experiment, ids, labels),
+        "parameters": parameters(c, experiment),
+        "bytes": wire(c, experiment),
+        "memory": memory(c, experiment),
+        "time": seconds(c, experiment, ids),
         "choices": choices(c),
-        "warnings": warnings(c, job, ids, labels),
+        "warnings": warnings(c, experiment, ids, labels),
     }
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / REPORT, (json.dumps(said, indent=2, ensure_ascii=False) + "\n").encode(), 0o666)
-    heat_map(labels[ids], job.data.classes, ids).savefig(folder / HEAT_MAP, dpi=150)
+    heat_map(labels[ids], experiment.data.classes, ids).savefig(folder / HEAT_MAP, dpi=150)
     print_tables(said)
 
 
-def clients(job: Job, ids: Sequence[int], labels: NDArray[np.int64]) -> Said:
+def clients(experiment: Experiment, ids: Sequence[int], labels: NDArray[np.int64]) -> Said:
     """How many there are, their sizes, and what each has of each class."""
-    sizes = sorted(len(job.clients.parts[i]) for i in ids)
+    sizes = sorted(len(experiment.clients.parts[i]) for i in ids)
     by_client = {str(i): labels[i].tolist() for i in ids}
     middle = int(statistics.median(sizes))
-    return {"n": len(ids), "a_round": job.plan.clients_per_round, "smallest": sizes[0], "median": middle,
-            "largest": sizes[-1], "classes": list(job.data.classes), "labels": by_client}  # fmt: skip
+    return {"n": len(ids), "a_round": experiment.plan.clients_per_round, "smallest": sizes[0], "median": middle,
+            "largest": sizes[-1], "classes": list(experiment.data.classes), "labels": by_client}  # fmt: skip
 
 
-def parameters(c: Config, job: Job) -> Said:
+def parameters(c: Config, experiment: Experiment) -> Said:
     """Which rule takes which parameter, and what Newton-Schulz costs beside a gradient (floating-point operations)."""
-    layout, method = job.clients.problem.layout, job.clients.method
+    layout, method = experiment.clients.objective.layout, experiment.clients.method
     rule = method.matrix_step
     rules = dict.fromkeys(layout.matrices, named(rule)) | dict.fromkeys(layout.vectors, named(method.vector_step))
-    batch = job.clients.minibatches(largest(job), 0, 1)[0]
+    batch = experiment.clients.minibatches(largest(experiment), 0, 1)[0]
     with FlopCounterMode(display=False) as counter:
-        job.clients.problem.gradient(job.server.X, batch)
+        experiment.clients.objective.gradient(experiment.server.X, batch)
     shapes = {w: [shape[0], shape[1:].numel()] for w, shape in layout.matrices.items()}
     T = rule.T if isinstance(rule, Muon) and rule.norm == "spectral" else None
     orthogonal = sum(newton_schulz_flops(d1, d2, T or 0) for d1, d2 in shapes.values())
@@ -96,21 +96,21 @@ def newton_schulz_flops(d1: int, d2: int, T: int) -> int:
     return T * (4 * m * m * n + 2 * m**3)
 
 
-def wire(c: Config, job: Job) -> Said:
+def wire(c: Config, experiment: Experiment) -> Said:
     """Bytes that go over the wire, as metrics.jsonl counts them."""
-    size = sum(x.numel() * x.element_size() for x in (job.server.X, job.server.C))
-    one = 2 * size * job.plan.clients_per_round
+    size = sum(x.numel() * x.element_size() for x in (experiment.server.X, experiment.server.C))
+    one = 2 * size * experiment.plan.clients_per_round
     judged = c.evaluation.clients
     asked = {"none": 0, "all": c.federation.num_clients}.get(judged, int(judged) if judged.isdecimal() else 0)
     evaluations = -(-c.rounds // c.evaluation.every)
-    start = 2 * size * c.federation.num_clients if job.plan.gradient_start else 0
-    extra = asked * evaluations * job.server.X.numel() * job.server.X.element_size()
+    start = 2 * size * c.federation.num_clients if experiment.plan.gradient_start else 0
+    extra = asked * evaluations * experiment.server.X.numel() * experiment.server.X.element_size()
     return {"a_call": size, "a_round": one, "in_all": one * c.rounds + start + extra}
 
 
-def memory(c: Config, job: Job) -> Said:
+def memory(c: Config, experiment: Experiment) -> Said:
     """Bytes of the data here, of what all clients keep once each has been called, and of what one keeps."""
-    inputs, state = first(job.clients.examples.inputs), job.clients.initial_state()
+    inputs, state = first(experiment.clients.examples.inputs), experiment.clients.initial_state()
     one = MappedStates.size(1, state) // 2
     data = inputs.numel() * inputs.element_size() if isinstance(inputs, Tensor) else 0
     return {
@@ -120,28 +120,28 @@ def memory(c: Config, job: Job) -> Said:
     }
 
 
-def largest(job: Job) -> int:
+def largest(experiment: Experiment) -> int:
     """The client with the most examples."""
-    return max(job.sizes().items(), key=lambda item: item[1])[0]
+    return max(experiment.sizes().items(), key=lambda item: item[1])[0]
 
 
-def seconds(c: Config, job: Job, ids: Sequence[int]) -> Said:
+def seconds(c: Config, experiment: Experiment, ids: Sequence[int]) -> Said:
     """Seconds of a local round, of an evaluation, and of the run in this engine, if it is alone on its cores."""
-    shape = len(job.clients.parts), job.clients.initial_state(), job.clients.problem.device
-    states, X, C = unnamed_states(*shape), job.server.X, job.server.C
-    sized = sorted(ids, key=lambda i: len(job.clients.parts[i]))
+    shape = len(experiment.clients.parts), experiment.clients.initial_state(), experiment.clients.objective.device
+    states, X, C = unnamed_states(*shape), experiment.server.X, experiment.server.C
+    sized = sorted(ids, key=lambda i: len(experiment.clients.parts[i]))
     typical, taken = sized[len(sized) // 2], []
     for r in range(1, ROUNDS + 2):
         start = time.perf_counter()
-        job.clients.answer(Turn(1, r), typical, Counted(), X, C, states)
+        experiment.clients.answer(CallId(1, r), typical, Acknowledged(), X, C, states)
         taken.append(time.perf_counter() - start)
     start = time.perf_counter()
-    job.evaluate(X)
+    experiment.evaluate(X)
     test, local = time.perf_counter() - start, statistics.median(taken[1:])
     found: Said = {"local_round": local, "evaluation": test, "a_round": None, "in_all": None}
     if c.engine.name == "in_process" and not c.engine.stacked:
         beside = max(1, number_of_workers(c, pick_device(c.device).type))
-        train = local * -(-job.plan.clients_per_round // beside)
+        train = local * -(-experiment.plan.clients_per_round // beside)
         found |= {"a_round": train, "in_all": c.rounds * train + -(-c.rounds // c.evaluation.every) * test / beside}
     return found
 
@@ -159,17 +159,17 @@ def choices(c: Config) -> Said:
     }
 
 
-def warnings(c: Config, job: Job, ids: Sequence[int], labels: NDArray[np.int64]) -> list[str]:
+def warnings(c: Config, experiment: Experiment, ids: Sequence[int], labels: NDArray[np.int64]) -> list[str]:
     """What somebody should look at."""
     said = []
-    small = [i for i in ids if len(job.clients.parts[i]) < c.local.batch_size]
+    small = [i for i in ids if len(experiment.clients.parts[i]) < c.local.batch_size]
     if small:
         said.append(f"{len(small)} clients have fewer examples than local.batch_size = {c.local.batch_size}: "
                     "their minibatches are as small")  # fmt: skip
-    missing = [name for name, count in zip(job.data.classes, labels.sum(0), strict=True) if not count]
+    missing = [name for name, count in zip(experiment.data.classes, labels.sum(0), strict=True) if not count]
     if missing:
         said.append(f"no client has any example of class {', '.join(missing)}")
-    low, high = SANE.get(named(job.clients.method.matrix_step), (0.0, math.inf))
+    low, high = SANE.get(named(experiment.clients.method.matrix_step), (0.0, math.inf))
     if not low <= c.algorithm.lr <= high:
         said.append(f"algorithm.lr = {c.algorithm.lr:g} lies outside of what has trained here ({low:g} to {high:g})")
     if c.algorithm.schedule == "constant" and c.rounds >= 100:

@@ -124,7 +124,7 @@ def plan(node: Any, words: Sequence[str], folder: Path) -> tuple[Config, Path]:
     elif not elsewhere and any((place / name).exists() for name in (METRICS, RESULT)):
         if config.resume is None:
             raise InputError(f"run_dir = {place} holds a run already: choose another folder, or go on with resume=auto")
-        from fedmuon_app.build import refuse_another_run  # imports torch
+        from fedmuon_app.experiment import refuse_another_run  # imports torch
 
         refuse_another_run(config, place)
     config.run_dir = str(place.absolute())

@@ -9,12 +9,12 @@ from fedmuon_app.federation.sampling import cohort
 from fedmuon_app.theory import game
 from fedmuon_app.theory.game import Gradient, quadratics
 
-__all__ = ["Game", "Gradient", "quadratics"]
+__all__ = ["Gradient", "ToyFederation", "quadratics"]
 
 
 @dataclass
-class Game(game.Game):
-    def play(self, rounds: int, S: int | None = None, seed: int = 0) -> "Game":
+class ToyFederation(game.ToyFederation):
+    def play(self, rounds: int, S: int | None = None, seed: int = 0) -> "ToyFederation":
         n = len(self.gradients)
         for r in range(1, rounds + 1):
             self.round(cohort(seed, r, range(n), S or n))

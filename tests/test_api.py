@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 import fedmuon_app as fm
-from fedmuon_app.build import build
 from fedmuon_app.config import load
 from fedmuon_app.data import sources
 from fedmuon_app.engines import in_process
 from fedmuon_app.errors import InputError
+from fedmuon_app.experiment import build
 from fedmuon_app.models.lenet import LeNet
 
 X, Y = np.random.default_rng(0).normal(size=(200, 6)).astype(np.float32), np.arange(200) % 3
@@ -39,9 +39,9 @@ def test_it_is_the_command_lines_run(tmp_path: Path) -> None:
     words = ["federation.num_clients=8", "federation.clients_per_round=4", "rounds=4", "evaluation.every=2"]
     c = load([*words, "engine.workers=0", "seed=3"])
     in_process.run(c, tmp_path / "run")
-    job, data = build(c), sources.digits()
+    experiment, data = build(c), sources.digits()
     pixels = [(part.inputs.float() / 255 - 0.15) / 0.3 for part in (data.train, data.test)]  # type: ignore[union-attr]
-    clients = [(pixels[0][part], data.train.targets[part]) for part in job.clients.parts]
+    clients = [(pixels[0][part], data.train.targets[part]) for part in experiment.clients.parts]
 
     def lenet() -> nn.Module:
         return LeNet(num_classes=10, in_channels=1, size=28, padding=2, group_norm=False)

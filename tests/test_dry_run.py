@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedmuon_app.build import build
 from fedmuon_app.config import load
 from fedmuon_app.dry_run import newton_schulz_flops, show, warnings, wire
 from fedmuon_app.engines import in_process
 from fedmuon_app.errors import InputError
-from fedmuon_app.federation.loop import with_data
+from fedmuon_app.experiment import build
+from fedmuon_app.federation.loop import nonempty_clients
 
 WORDS = ["engine.workers=0", "rounds=12", "evaluation.every=4"]
 
@@ -61,8 +61,10 @@ def test_the_operations_of_newton_schulz_are_those_of_its_products() -> None:
 
 def said_of(*words: str) -> list[str]:
     c = load([*WORDS, *words])
-    job = build(c)
-    return warnings(c, job, with_data(job.sizes(), job.plan.clients_per_round), job.labels())
+    experiment = build(c)
+    return warnings(
+        c, experiment, nonempty_clients(experiment.sizes(), experiment.plan.clients_per_round), experiment.labels()
+    )
 
 
 def test_what_should_be_looked_at() -> None:
@@ -71,9 +73,11 @@ def test_what_should_be_looked_at() -> None:
     assert any("algorithm.lr = 5 lies outside" in said for said in said_of("algorithm.lr=5"))
     assert any("schedule = constant" in said for said in said_of("rounds=500"))
     c = load(WORDS)
-    job = build(c)
-    assert warnings(c, job, [0], np.ones((1, 10), int)) == []
-    assert "no client has any example of class 3" in warnings(c, job, [0], np.ones((1, 10), int) * (np.arange(10) != 3))
+    experiment = build(c)
+    assert warnings(c, experiment, [0], np.ones((1, 10), int)) == []
+    assert "no client has any example of class 3" in warnings(
+        c, experiment, [0], np.ones((1, 10), int) * (np.arange(10) != 3)
+    )
 
 
 def test_a_gradient_start_is_in_the_bytes() -> None:

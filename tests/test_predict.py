@@ -11,10 +11,10 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from fedmuon_app.build import build
 from fedmuon_app.config import load
 from fedmuon_app.engines import in_process
 from fedmuon_app.errors import InputError
+from fedmuon_app.experiment import build
 from fedmuon_app.predict import export, main, trained
 
 WORDS = ["rounds=3", "engine.workers=0", "checkpoint.every=null", "algorithm.lr=0.01"]
@@ -39,11 +39,11 @@ def pictures(run: Path) -> list[Path]:
 
 
 def test_the_probabilities_are_those_of_the_run_itself(run: Path, pictures: list[Path]) -> None:
-    job = build(load(WORDS))
-    problem, test = job.clients.problem, job.data.test.part(slice(0, 20))
-    problem.model.load_state_dict(load_file(run / "model.safetensors"))
+    experiment = build(load(WORDS))
+    objective, test = experiment.clients.objective, experiment.data.test.part(slice(0, 20))
+    objective.model.load_state_dict(load_file(run / "model.safetensors"))
     with torch.no_grad():
-        expected = problem.model.eval()(problem.inputs(test.inputs)).softmax(1)
+        expected = objective.model.eval()(objective.inputs(test.inputs)).softmax(1)
     torch.testing.assert_close(trained(run).probabilities(pictures), expected, atol=1e-6, rtol=1e-5)
 
 

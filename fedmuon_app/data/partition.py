@@ -21,7 +21,7 @@ log = logging.getLogger("fedmuon")
 
 
 @dataclass(frozen=True)
-class Deal:
+class PartitionSpec:
     """How examples are dealt.
 
     Attributes:
@@ -42,8 +42,8 @@ class Deal:
     column: str | None = None
 
 
-def partition(labels: Indices, n: int, deal: Deal, seed: int, cache: Path | None = None) -> list[Indices]:
-    """Deal the examples to ``n`` clients.
+def partition(labels: Indices, n: int, deal: PartitionSpec, seed: int, cache: Path | None = None) -> list[Indices]:
+    """PartitionSpec the examples to ``n`` clients.
 
     Args:
         labels: int64[N]; of a column the number of each value.
@@ -78,7 +78,7 @@ def partition(labels: Indices, n: int, deal: Deal, seed: int, cache: Path | None
     return parts
 
 
-def _dealt(labels: Indices, n: int, deal: Deal, seed: int) -> list[Indices]:
+def _dealt(labels: Indices, n: int, deal: PartitionSpec, seed: int) -> list[Indices]:
     from datasets import Dataset
 
     class Positions(Dataset):  # type: ignore[misc]  # datasets has no types
@@ -108,7 +108,7 @@ def _dealt(labels: Indices, n: int, deal: Deal, seed: int) -> list[Indices]:
     return [np.sort(part) for part in parts] + [np.empty(0, np.int64)] * (n - len(parts))
 
 
-def _partitioner(deal: Deal, n: int, examples: int, seed: int) -> Any:
+def _partitioner(deal: PartitionSpec, n: int, examples: int, seed: int) -> Any:
     from flwr_datasets import partitioner as flower
 
     if deal.name == "column":

@@ -10,20 +10,19 @@ from torch import Tensor
 
 from fedmuon_app.algorithms.client import NonFiniteError
 from fedmuon_app.algorithms.server import Server
-from fedmuon_app.build import Job, build, header, keeping, pick_device
 from fedmuon_app.config import Config
 from fedmuon_app.engines.progress import Progress
 from fedmuon_app.engines.workers import Workers
 from fedmuon_app.errors import InputError
+from fedmuon_app.experiment import Experiment, build, header, keeping, pick_device
 from fedmuon_app.federation.callbacks import Callback, tracker
 from fedmuon_app.federation.checkpoint import rounds_in, states_beside
 from fedmuon_app.federation.judging import Judge, Judged, NothingHeldError
-from fedmuon_app.federation.loop import TrainClients, run_rounds, with_data
-from fedmuon_app.federation.replies import Failure, Replies
+from fedmuon_app.federation.loop import TrainClients, nonempty_clients, run_rounds
+from fedmuon_app.federation.protocol import CallId, Cohort, Failure, Replies
 from fedmuon_app.federation.runlog import RunLog
-from fedmuon_app.federation.stack import answer_stacked, largest_stack
 from fedmuon_app.federation.states import ClientStates, StateError, unnamed_states
-from fedmuon_app.federation.turns import Cohort, Turn
+from fedmuon_app.federation.vmap import answer_stacked, largest_stack
 
 
 def run(c: Config, folder: Path) -> None:
@@ -35,12 +34,14 @@ def run(c: Config, folder: Path) -> None:
         WorkerDiedError: a worker was killed.
     """
     workers = number_of_workers(c, pick_device(c.device).type)
-    job = build(c, threads=1 if workers else None)  # OpenMP's threads do not outlive a fork, and waiting for them hangs
+    experiment = build(
+        c, threads=1 if workers else None
+    )  # OpenMP's threads do not outlive a fork, and waiting for them hangs
     with Progress(c.rounds, folder.name, rounds_in(folder) if c.resume else 0) as progress:
-        train(c, job, folder, [progress], workers)
+        train(c, experiment, folder, [progress], workers)
 
 
-def train(c: Config, job: Job, folder: Path, callbacks: Sequence[Callback], workers: int) -> Server:
+def train(c: Config, experiment: Experiment, folder: Path, callbacks: Sequence[Callback], workers: int) -> Server:
     """Train a run that is built, and write its folder; the server after the last round.
 
     Raises:
@@ -48,26 +49,30 @@ def train(c: Config, job: Job, folder: Path, callbacks: Sequence[Callback], work
         NoGoodReplyError: as above.
         WorkerDiedError: likewise.
     """
-    ids, clients = with_data(job.sizes(), job.plan.clients_per_round), job.clients
-    rows = len(clients.parts), clients.initial_state(), clients.problem.device
+    ids, clients = nonempty_clients(experiment.sizes(), experiment.plan.clients_per_round), experiment.clients
+    rows = len(clients.parts), clients.initial_state(), clients.objective.device
     told = [*callbacks, *tracker(c.tracker, folder)]
-    runlog = RunLog(folder, header(c, job), told, keeping(c))
-    job.note_labels(folder)
+    runlog = RunLog(folder, header(c, experiment), told, keeping(c))
+    experiment.note_labels(folder)
     states = states_beside(folder, *rows) if c.checkpoint.every else unnamed_states(*rows)
-    told += job.diagnostics(c, states)
+    told += experiment.diagnostics(c, states)
     engine: TrainClients
     with contextlib.ExitStack() as stack:
         if workers:  # they inherit the folder's lock: as long as one trains, no other run may go on there
-            most = len(ids) if job.plan.gradient_start else job.plan.clients_per_round
-            pool = stack.enter_context(Workers(job, states, workers, most, c.engine.threads))
+            most = len(ids) if experiment.plan.gradient_start else experiment.plan.clients_per_round
+            pool = stack.enter_context(Workers(experiment, states, workers, most, c.engine.threads))
             engine, evaluate = pool.train, pool.evaluate
         else:
-            engine = stacked(job, states, c.engine.stack_memory) if c.engine.stacked else one_by_one(job, states)
-            evaluate = job.evaluate
-        model = job.model if c.checkpoint.best else None
-        judge = one_judge_by_one(job)
-        server = run_rounds(job.plan, ids, job.server, engine, evaluate, runlog, judge=judge, model=model)
-        runlog.finish(job.model(server.X), job.about_model(c), job.more(c, server.X))
+            engine = (
+                stacked(experiment, states, c.engine.stack_memory)
+                if c.engine.stacked
+                else one_by_one(experiment, states)
+            )
+            evaluate = experiment.evaluate
+        model = experiment.model if c.checkpoint.best else None
+        judge = one_judge_by_one(experiment)
+        server = run_rounds(experiment.plan, ids, experiment.server, engine, evaluate, runlog, judge=judge, model=model)
+        runlog.finish(experiment.model(server.X), experiment.about_model(c), experiment.more(c, server.X))
     return server
 
 
@@ -92,14 +97,14 @@ def number_of_workers(c: Config, device: str) -> int:
     return c.engine.workers
 
 
-def one_by_one(job: Job, states: ClientStates) -> TrainClients:
+def one_by_one(experiment: Experiment, states: ClientStates) -> TrainClients:
     """The clients of a round one after the other."""
 
-    def train_clients(turn: Turn, cohort: Cohort, X: Tensor, C: Tensor) -> Replies:
+    def train_clients(call_id: CallId, cohort: Cohort, X: Tensor, C: Tensor) -> Replies:
         replies: Replies = {}
         for i, counted in cohort.items():
             try:
-                replies[i] = job.clients.answer(turn, i, counted, X, C, states)
+                replies[i] = experiment.clients.answer(call_id, i, counted, X, C, states)
             except (NonFiniteError, StateError) as error:
                 replies[i] = Failure(str(error))
         return replies
@@ -107,14 +112,14 @@ def one_by_one(job: Job, states: ClientStates) -> TrainClients:
     return train_clients
 
 
-def one_judge_by_one(job: Job) -> Judge:
+def one_judge_by_one(experiment: Experiment) -> Judge:
     """The clients that judge X, one after the other in this process."""
 
-    def judge(turn: Turn, clients: Sequence[int], X: Tensor) -> Mapping[int, Judged | Failure]:
+    def judge(call_id: CallId, clients: Sequence[int], X: Tensor) -> Mapping[int, Judged | Failure]:
         found: dict[int, Judged | Failure] = {}
         for i in clients:
             try:
-                found[i] = job.clients.judge(i, X)
+                found[i] = experiment.clients.judge(i, X)
             except NothingHeldError as error:
                 found[i] = Failure(str(error))
         return found
@@ -122,14 +127,14 @@ def one_judge_by_one(job: Job) -> Judge:
     return judge
 
 
-def stacked(job: Job, states: ClientStates, gibibytes: float | None) -> TrainClients:
+def stacked(experiment: Experiment, states: ClientStates, gibibytes: float | None) -> TrainClients:
     """The clients of a round in as few computations as fit into the memory given."""
-    most = largest_stack(job.clients, gibibytes)
-    start = one_by_one(job, states)
+    most = largest_stack(experiment.clients, gibibytes)
+    start = one_by_one(experiment, states)
 
-    def train_clients(turn: Turn, cohort: Cohort, X: Tensor, C: Tensor) -> Replies:
-        if turn.round == 0:
-            return start(turn, cohort, X, C)
-        return answer_stacked(job.clients, turn, cohort, X, C, states, most)
+    def train_clients(call_id: CallId, cohort: Cohort, X: Tensor, C: Tensor) -> Replies:
+        if call_id.round == 0:
+            return start(call_id, cohort, X, C)
+        return answer_stacked(experiment.clients, call_id, cohort, X, C, states, most)
 
     return train_clients

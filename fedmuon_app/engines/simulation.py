@@ -8,17 +8,17 @@ from pathlib import Path
 
 import torch
 
-from fedmuon_app.build import build, keeping, pick_device
 from fedmuon_app.config import Config
 from fedmuon_app.engines.flwr import FlowerError, run_config
 from fedmuon_app.engines.progress import Progress
 from fedmuon_app.engines.resources import check_resources
 from fedmuon_app.engines.superlink import SuperLink, stage_app, superlink
 from fedmuon_app.errors import InputError
+from fedmuon_app.experiment import build, keeping, pick_device
 from fedmuon_app.federation.checkpoint import rounds_in
 from fedmuon_app.federation.folder import METRICS, RESULT
 from fedmuon_app.federation.lock import take
-from fedmuon_app.federation.loop import with_data
+from fedmuon_app.federation.loop import nonempty_clients
 
 LOOK = 0.5  # seconds between looks into the run's folder
 ASK = 20.0  # seconds between questions to Flower; each starts a process of some seconds
@@ -37,9 +37,9 @@ def run(c: Config, folder: Path) -> None:
             "engine.gpus_per_client = 0: clients would train on the CPU although there is a GPU; "
             "give each a share, e.g. 0.25, or set device=cpu"
         )
-    job = build(c)  # what does not fit is said here, before a SuperLink starts
-    with_data(job.sizes(), job.plan.clients_per_round)
-    del job
+    experiment = build(c)  # what does not fit is said here, before a SuperLink starts
+    nonempty_clients(experiment.sizes(), experiment.plan.clients_per_round)
+    del experiment
     take(folder, keeping(c).resume).close()
     done = rounds_in(folder) if c.resume else 0
     with (

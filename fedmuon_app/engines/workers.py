@@ -17,17 +17,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedmuon_app import process
+from fedmuon_app import runtime
 from fedmuon_app.algorithms.client import NonFiniteError, Update
-from fedmuon_app.build import Job
 from fedmuon_app.errors import RunError
-from fedmuon_app.federation.replies import Failure, Replies
+from fedmuon_app.experiment import Experiment
+from fedmuon_app.federation.protocol import CallId, Cohort, Failure, Replies
 from fedmuon_app.federation.states import ClientStates, StateError
-from fedmuon_app.federation.turns import Cohort, Turn
-from fedmuon_app.problem import parts_of
+from fedmuon_app.objective import parts_of
 
 Task = tuple[Any, ...]
-"""("train", turn, client, counted, slot) or ("test", start, stop)."""
+"""("train", call_id, client, counted, slot) or ("test", start, stop)."""
 
 
 class WorkerDiedError(RunError):
@@ -37,18 +36,18 @@ class WorkerDiedError(RunError):
 class Workers:
     """A pool of forked processes; a context manager."""
 
-    def __init__(self, job: Job, states: ClientStates, count: int, most: int, threads: int = 1) -> None:
+    def __init__(self, experiment: Experiment, states: ClientStates, count: int, most: int, threads: int = 1) -> None:
         """Fork them: before threads are started, torch's own among them.
 
         Args:
-            job: the run.
+            experiment: the run.
             states: must be shared between processes.
             count: of processes, >= 1.
             most: clients that a round may call.
             threads: of torch, in each.
         """
-        X, C = job.server.X, job.server.C
-        self._job, self._d, self._threads = job, len(X), threads
+        X, C = experiment.server.X, experiment.server.C
+        self._job, self._d, self._threads = experiment, len(X), threads
         self._model = _shared(1, len(X) + len(C), X.dtype)[0]  # X, then C
         self._slots = _shared(most, len(X) + len(C), X.dtype)  # X_i, then ΔC_i
         self._model[: self._d] = X
@@ -73,7 +72,7 @@ class Workers:
         for worker in self._processes:
             worker.join()
 
-    def train(self, turn: Turn, cohort: Cohort, X: Tensor, C: Tensor) -> Replies:
+    def train(self, call_id: CallId, cohort: Cohort, X: Tensor, C: Tensor) -> Replies:
         """A round of the clients of ``cohort``. The replies are good until the next call.
 
         Raises:
@@ -82,7 +81,7 @@ class Workers:
         torch.cat([X, C], out=self._model)
         work = {i: min(len(self._job.clients.parts[i]), self._job.clients.batch_size) for i in cohort}
         longest_first = sorted(cohort, key=lambda i: -work[i])
-        losses = self._map([("train", turn, i, cohort[i], slot) for slot, i in enumerate(longest_first)])
+        losses = self._map([("train", call_id, i, cohort[i], slot) for slot, i in enumerate(longest_first)])
         replies: Replies = {}
         for slot, (i, loss) in enumerate(zip(longest_first, losses, strict=True)):
             row = self._slots[slot]
@@ -98,7 +97,7 @@ class Workers:
         self._model[: self._d] = X
         test = self._job.data.test
         scores = self._map([("test", part.start, part.stop) for part in parts_of(test)])
-        return self._job.clients.problem.measured(scores)
+        return self._job.clients.objective.measured(scores)
 
     def _map(self, tasks: Sequence[Task]) -> list[Any]:
         """The results in the order of the tasks; a worker gets the next one when it is done with its last."""
@@ -131,7 +130,7 @@ class Workers:
         """The life of a worker."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        process.prepare(self._threads)
+        runtime.prepare(self._threads)
         for end in self._pipes:  # the parent's ends: only when nobody else holds them does its death show
             end.close()
         clients, test = self._job.clients, self._job.data.test
@@ -143,10 +142,10 @@ class Workers:
                 return
             try:
                 if kind == "test":
-                    pipe.send(clients.problem.score(X, test, slice(*task)))
+                    pipe.send(clients.objective.score(X, test, slice(*task)))
                     continue
-                turn, i, counted, slot = task
-                update = clients.answer(turn, i, counted, X, C, states)
+                call_id, i, counted, slot = task
+                update = clients.answer(call_id, i, counted, X, C, states)
                 torch.cat([update.X, update.dC], out=self._slots[slot])
                 pipe.send(update.loss)
             except (NonFiniteError, StateError) as error:

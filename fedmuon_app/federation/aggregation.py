@@ -14,9 +14,9 @@ from torch import Tensor
 from fedmuon_app.algorithms.aggregation import median, multi_krum, trimmed_mean
 from fedmuon_app.algorithms.client import ClientState, Update
 from fedmuon_app.algorithms.server import Server, outer_step, server_step
-from fedmuon_app.federation.checkpoint import Standing
+from fedmuon_app.federation.checkpoint import RunState
+from fedmuon_app.federation.protocol import NEVER, CallId
 from fedmuon_app.federation.states import ClientStates
-from fedmuon_app.federation.turns import NEVER, Turn
 
 COORDINATES = ("trimmed_mean", "median")  # rules that need the C_i
 
@@ -49,7 +49,7 @@ class Aggregation:
             return {}
         return dict.fromkeys(good.keys() - set(multi_krum(good, X, self._f)), "too far from the others (multi_krum)")
 
-    def step(self, standing: Standing, turn: Turn, good: Mapping[int, Update]) -> Server:
+    def step(self, standing: RunState, call_id: CallId, good: Mapping[int, Update]) -> Server:
         """The server after a round with these replies, in the order of client ids."""
         server, n = standing.server, len(standing.clients)
         if self._rule not in COORDINATES:
@@ -58,18 +58,20 @@ class Aggregation:
         delta = rule([u.X - server.X for u in good.values()]) * (len(good) / n)
         C = server.C
         if self._controls is not None:
-            C = rule([self._control(i, standing, turn, good.get(i), self._controls) for i in standing.clients])
+            C = rule([self._control(i, standing, call_id, good.get(i), self._controls) for i in standing.clients])
         return outer_step(server, delta, C, *self._outer)
 
     @staticmethod
-    def _control(client: int, standing: Standing, turn: Turn, update: Update | None, controls: ClientStates) -> Tensor:
+    def _control(
+        client: int, standing: RunState, call_id: CallId, update: Update | None, controls: ClientStates
+    ) -> Tensor:
         """C_i after the round."""
         counted = standing.cohort([client])[client]
         never = counted.last == NEVER
         C_i = torch.zeros_like(standing.server.C) if never else controls.load(client, counted.last).M
         if update is not None:
             C_i = C_i + update.dC
-            controls.save(client, turn, controls_like(C_i), counted)
+            controls.save(client, call_id, controls_like(C_i), counted)
         return C_i
 
 

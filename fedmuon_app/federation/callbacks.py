@@ -8,13 +8,13 @@ from typing import Any
 from fedmuon_app.algorithms.client import Update
 from fedmuon_app.algorithms.server import Server
 from fedmuon_app.errors import InputError
-from fedmuon_app.federation.checkpoint import Standing
+from fedmuon_app.federation.checkpoint import RunState
 
 
 class Callback:
     """Does nothing; override what you need. An exception ends the run, with a checkpoint."""
 
-    def measure(self, before: Server, after: Standing, good: Mapping[int, Update]) -> Mapping[str, float | None]:
+    def measure(self, before: Server, after: RunState, good: Mapping[int, Update]) -> Mapping[str, float | None]:
         """Asked when a round has been evaluated: further numbers for its line of metrics.jsonl.
 
         Args:
@@ -47,9 +47,7 @@ class TensorBoard(Callback):
 
     def after_evaluation(self, line: Mapping[str, Any]) -> None:
         """See :class:`Callback`."""
-        if (
-            self._writer is None
-        ):  # rounds that an earlier life of the run has logged after its checkpoint are taken back
+        if self._writer is None:  # what an earlier attempt has logged after its checkpoint is taken back
             self._writer = self._make(str(self._folder), purge_step=line["round"])
         for key, value in numbers(line).items():
             self._writer.add_scalar(key, value, line["round"])

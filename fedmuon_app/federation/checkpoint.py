@@ -19,23 +19,23 @@ from fedmuon_app.algorithms.server import Server
 from fedmuon_app.disk import write_whole
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.folder import CHECKPOINT, CLIENTS
+from fedmuon_app.federation.protocol import Acknowledged, CallId, Cohort
 from fedmuon_app.federation.states import MappedStates, digest
-from fedmuon_app.federation.turns import Cohort, Counted, Turn
 
 MOST_SAID = 10  # reasons that are kept of a round
 FORM = 4  # of the file; another version's is refused
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunState:
     """How far a run has come.
 
     Attributes:
         server: X, C and U after ``round``.
         round: the last one that is over; -1 when round 0 (the gradient start) is still to come.
         experiment: a name of the run for ever, resumed or not: clients keep their states under it.
-        life: 1, and one more each time the run is resumed.
-        counted: by client id, its last turn whose reply went into X and C.
+        attempt: 1, and one more each time the run is resumed.
+        counted: by client id, its last call whose reply went into X and C.
         saved: the same in the last checkpoint.
         silent: rounds without a single good reply since the last one with any.
         said: why, in the last of them.
@@ -46,9 +46,9 @@ class Standing:
     server: Server
     round: int = 0
     experiment: str = ""
-    life: int = 1
-    counted: Mapping[int, Turn] = field(default_factory=dict)
-    saved: Mapping[int, Turn] = field(default_factory=dict)
+    attempt: int = 1
+    counted: Mapping[int, CallId] = field(default_factory=dict)
+    saved: Mapping[int, CallId] = field(default_factory=dict)
     silent: int = 0
     said: Sequence[str] = ()
     clients: Sequence[int] = ()
@@ -57,35 +57,37 @@ class Standing:
     @property
     def has_trained(self) -> bool:
         """Whether any reply to a call for training has been counted (round 0 asks for a gradient alone)."""
-        return any(turn.round for turn in self.counted.values())
+        return any(call_id.round for call_id in self.counted.values())
 
     def cohort(self, clients: Sequence[int]) -> Cohort:
         """``clients`` with what is counted of them."""
-        never = Counted()
-        return {i: Counted(self.counted.get(i, never.last), self.saved.get(i, never.saved)) for i in sorted(clients)}
+        never = Acknowledged()
+        return {
+            i: Acknowledged(self.counted.get(i, never.last), self.saved.get(i, never.saved)) for i in sorted(clients)
+        }
 
-    def after(self, round_: int, server: Server, good: Sequence[int], reasons: Iterable[str] = ()) -> "Standing":
+    def after(self, round_: int, server: Server, good: Sequence[int], reasons: Iterable[str] = ()) -> "RunState":
         """The standing after ``round_``: the replies of ``good`` were counted, others not, for these ``reasons``."""
-        turn = Turn(self.life, round_)
-        counted = {**self.counted, **dict.fromkeys(good, turn)}
+        call_id = CallId(self.attempt, round_)
+        counted = {**self.counted, **dict.fromkeys(good, call_id)}
         silent, said = (0, []) if good else (self.silent + 1, sorted(set(reasons))[:MOST_SAID])
         return replace(self, server=server, round=round_, counted=counted, silent=silent, said=said)
 
 
-def write(folder: Path, standing: Standing, log: Mapping[str, Any], config: str) -> Standing:
+def write(folder: Path, standing: RunState, log: Mapping[str, Any], config: str) -> RunState:
     """Replace the checkpoint in ``folder``, at once or not at all; the standing with ``saved`` as it is now.
 
     Raises:
         OSError: it cannot be written; the last one still stands.
     """
     tensors = {name: getattr(standing.server, name).detach().cpu().contiguous() for name in "XCU"}
-    counted = [(i, *turn) for i, turn in sorted(standing.counted.items())]
+    counted = [(i, *call_id) for i, call_id in sorted(standing.counted.items())]
     tensors["counted"] = torch.tensor(counted, dtype=torch.int64).reshape(-1, 3)
     about = {
         "form": FORM,
         "round": standing.round,
         "experiment": standing.experiment,
-        "life": standing.life,
+        "attempt": standing.attempt,
         "silent": standing.silent,
         "said": list(standing.said),
         "clients": list(standing.clients),
@@ -98,7 +100,7 @@ def write(folder: Path, standing: Standing, log: Mapping[str, Any], config: str)
     return replace(standing, saved=standing.counted)
 
 
-def read(folder: Path) -> tuple[Standing, dict[str, Any]]:
+def read(folder: Path) -> tuple[RunState, dict[str, Any]]:
     """The checkpoint in ``folder``, on the CPU, and what the run's log knew then.
 
     Raises:
@@ -112,11 +114,11 @@ def read(folder: Path) -> tuple[Standing, dict[str, Any]]:
         raise _damaged(folder, error) from error
     if digest(tensors.values()) != about["sha256"]:
         raise _damaged(folder, "its checksum is wrong")
-    counted = {i: Turn(*turn) for i, *turn in tensors.pop("counted").tolist()}
+    counted = {i: CallId(*call_id) for i, *call_id in tensors.pop("counted").tolist()}
     said = about["silent"], about["said"], about["clients"]
     owners = {int(i): key for i, key in about["owners"].items()}
-    how_far = about["round"], about["experiment"], about["life"]
-    return Standing(Server(**tensors), *how_far, counted, counted, *said, owners), about["log"]
+    how_far = about["round"], about["experiment"], about["attempt"]
+    return RunState(Server(**tensors), *how_far, counted, counted, *said, owners), about["log"]
 
 
 def states_beside(folder: Path, n: int, like: ClientState, device: torch.device, name: str = CLIENTS) -> MappedStates:

@@ -9,9 +9,9 @@ from fedmuon_app.algorithms.client import ClientState, Update, initial_gradient,
 from fedmuon_app.algorithms.methods import Hyper, Method
 from fedmuon_app.data.examples import Batch, Examples, Indices
 from fedmuon_app.federation.judging import Judged, NothingHeldError
+from fedmuon_app.federation.protocol import NEVER, Acknowledged, CallId
 from fedmuon_app.federation.states import ClientStates, StateError
-from fedmuon_app.federation.turns import NEVER, Counted, Turn
-from fedmuon_app.problem import Problem
+from fedmuon_app.objective import Objective
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Clients:
     Attributes:
         method: what they run.
         hp: its numbers.
-        problem: f_i, up to the data.
+        objective: f_i, up to the data.
         examples: the training examples of all of them.
         parts: for each client id, which of these are its own.
         K: local steps a round.
@@ -31,7 +31,7 @@ class Clients:
 
     method: Method
     hp: Hyper
-    problem: Problem
+    objective: Objective
     examples: Examples
     parts: Sequence[Indices]
     K: int
@@ -47,41 +47,45 @@ class Clients:
         held = self.held[client]
         if not len(held):
             raise NothingHeldError
-        said = self.problem.evaluate(X, self.examples.subset(held))
-        return Judged(said[self.problem.task.metrics[0]], said["loss"], len(held))
+        said = self.objective.evaluate(X, self.examples.subset(held))
+        return Judged(said[self.objective.task.metrics[0]], said["loss"], len(held))
 
-    def answer(self, turn: Turn, client: int, counted: Counted, X: Tensor, C: Tensor, states: ClientStates) -> Update:
+    def answer(
+        self, call_id: CallId, client: int, counted: Acknowledged, X: Tensor, C: Tensor, states: ClientStates
+    ) -> Update:
         """What ``client`` sends when it is called; what it keeps goes to ``states``. Round 0 asks for C_i^(0).
 
         Raises:
             NonFiniteError: training diverged; the client's state is as it was.
             StateError: as :meth:`state`.
         """
-        gradient, layout = self.problem.gradient, self.problem.layout
+        gradient, layout = self.objective.gradient, self.objective.layout
         with states.lock(client):
-            state = self.state(turn, client, counted, states)
-            batches = self.minibatches(client, state.steps, K=self.K if turn.round else 1)
-            if turn.round == 0:
+            state = self.state(call_id, client, counted, states)
+            batches = self.minibatches(client, state.steps, K=self.K if call_id.round else 1)
+            if call_id.round == 0:
                 update, state = initial_gradient(self.method, self.hp, layout, gradient, X, state, batches[0])
             else:
-                update, state = local_round(self.method, self.hp.at(turn.round), layout, gradient, X, C, state, batches)
-            states.save(client, turn, state, counted)
+                update, state = local_round(
+                    self.method, self.hp.at(call_id.round), layout, gradient, X, C, state, batches
+                )
+            states.save(client, call_id, state, counted)
         return update
 
     def initial_state(self) -> ClientState:
         """That of a client that has never been called."""
-        return initial_state(self.method, self.problem.layout, self.problem.X0())
+        return initial_state(self.method, self.objective.layout, self.objective.X0())
 
-    def state(self, turn: Turn, client: int, counted: Counted, states: ClientStates) -> ClientState:
-        """The state that ``client`` begins its turn with: that of the last one that the server has counted.
+    def state(self, call_id: CallId, client: int, counted: Acknowledged, states: ClientStates) -> ClientState:
+        """The state that ``client`` begins a call with: that of the last one that the server has counted.
 
         Raises:
             StateError: that is not there, or the client has been called later already.
         """
-        if (newest := states.newest(client)) > turn:
-            raise StateError(f"the call of {turn} is too late: client {client} has been called in {newest}")
+        if (newest := states.newest(client)) > call_id:
+            raise StateError(f"the call of {call_id} is too late: client {client} has been called in {newest}")
         return self.initial_state() if counted.last == NEVER else states.load(client, counted.last)
 
     def minibatches(self, client: int, first: int, K: int) -> list[Batch]:
         """The K minibatches from local step ``first`` of the client's life on."""
-        return self.problem.minibatches(client, self.examples, self.parts[client], first, K, self.batch_size)
+        return self.objective.minibatches(client, self.examples, self.parts[client], first, K, self.batch_size)

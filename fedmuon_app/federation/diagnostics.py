@@ -12,7 +12,7 @@ from fedmuon_app.algorithms.norms import schatten, theorem_norm
 from fedmuon_app.algorithms.server import Server
 from fedmuon_app.algorithms.steps import Muon
 from fedmuon_app.federation.callbacks import Callback
-from fedmuon_app.federation.checkpoint import Standing
+from fedmuon_app.federation.checkpoint import RunState
 from fedmuon_app.federation.clients import Clients
 from fedmuon_app.federation.states import ClientStates
 from fedmuon_app.seeds import rng
@@ -56,7 +56,7 @@ class Diagnostics(Callback):
     muon: Muon
 
     @torch.no_grad()
-    def measure(self, before: Server, after: Standing, good: Mapping[int, Update]) -> dict[str, float | None]:
+    def measure(self, before: Server, after: RunState, good: Mapping[int, Update]) -> dict[str, float | None]:
         """All MEASURES; None for what is not known, or not defined for this method.
 
         Args:
@@ -73,7 +73,7 @@ class Diagnostics(Callback):
         g = sum((self.gradient(i, X) for i in self.ids), torch.zeros_like(X)) / len(self.ids)
         if not all_finite(g):  # the run is diverging: there is nothing to measure any more
             return found
-        layout = self.clients.problem.layout
+        layout = self.clients.objective.layout
         layers = layout.as_matrices(g)
         found["gradient_norm"] = float(g.norm())
         found["gradient_trace_norm"] = float(sum(schatten(G, 1) for G in layers))
@@ -86,14 +86,14 @@ class Diagnostics(Callback):
 
     def gradient(self, client: int, X: Tensor) -> Tensor:
         """∇f_i(X), over the same examples whenever it is asked for."""
-        problem, own = self.clients.problem, self.clients.parts[client]
-        drawn = rng(problem.seed, "diagnostics", client).permutation(len(own))[: self.examples]
-        return problem.mean_gradient(X, self.clients.examples.at(own[drawn]))
+        objective, own = self.clients.objective, self.clients.parts[client]
+        drawn = rng(objective.seed, "diagnostics", client).permutation(len(own))[: self.examples]
+        return objective.mean_gradient(X, self.clients.examples.at(own[drawn]))
 
-    def lmo_bias(self, after: Standing) -> float:
+    def lmo_bias(self, after: RunState) -> float:
         """See MEASURES; M_i = 0, and so lmo(M_i) = 0, for a client that was never called."""
         assert self.states is not None
-        layout = self.clients.problem.layout
+        layout = self.clients.objective.layout
         momenta = [layout.as_matrices(self.states.load(i, after.counted[i]).M) for i in self.ids if i in after.counted]
         if not momenta:
             return 0.0

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from fedmuon_app.data.examples import Indices
 from fedmuon_app.errors import RunError
-from fedmuon_app.federation.replies import Failure
+from fedmuon_app.federation.protocol import CallId, Failure
 from fedmuon_app.federation.stopping import lower_is_better
-from fedmuon_app.federation.turns import Turn
 from fedmuon_app.seeds import rng
 
 
@@ -30,8 +29,8 @@ class NothingHeldError(RunError):
         super().__init__("too few examples to hold any out (dataset.client_validation)")
 
 
-Judge = Callable[[Turn, Sequence[int], Tensor], Mapping[int, Judged | Failure]]
-"""An engine: (turn, clients, X) ↦ what each of them says of X."""
+Judge = Callable[[CallId, Sequence[int], Tensor], Mapping[int, Judged | Failure]]
+"""An engine: (call_id, clients, X) ↦ what each of them says of X."""
 
 
 def hold_out(parts: Sequence[Indices], share: float, seed: int) -> tuple[list[Indices], list[Indices]]:

@@ -12,22 +12,21 @@ from fedmuon_app.algorithms.layout import NamedTensors
 from fedmuon_app.algorithms.server import Server
 from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation.aggregation import COORDINATES, Aggregation, bent, controls_like
-from fedmuon_app.federation.checkpoint import Standing, states_beside
+from fedmuon_app.federation.checkpoint import RunState, states_beside
 from fedmuon_app.federation.folder import CONTROLS
 from fedmuon_app.federation.judging import Judge, Judged, judges, spread
-from fedmuon_app.federation.replies import Failure, Replies, fault, outliers
+from fedmuon_app.federation.protocol import CallId, Cohort, Failure, Replies, fault, outliers
 from fedmuon_app.federation.runlog import Evaluation, RunLog
 from fedmuon_app.federation.sampling import cohort
 from fedmuon_app.federation.states import unnamed_states
 from fedmuon_app.federation.stopping import Stopping
-from fedmuon_app.federation.turns import Cohort, Turn
 
 log = logging.getLogger("fedmuon")
 
 PATIENCE = 3  # rounds in a row without one good reply
 
-TrainClients = Callable[[Turn, Cohort, Tensor, Tensor], Replies]
-"""An engine: (turn, S_r, X, C) ↦ what each client of S_r sent. Round 0 asks for C_i^(0) instead."""
+TrainClients = Callable[[CallId, Cohort, Tensor, Tensor], Replies]
+"""An engine: (call_id, S_r, X, C) ↦ what each client of S_r sent. Round 0 asks for C_i^(0) instead."""
 
 Evaluate = Callable[[Tensor], Mapping[str, float]]
 """X ↦ what the task measures of it on the test set, by name."""
@@ -59,7 +58,7 @@ class Plan:
     judges: str = "none"
 
 
-def with_data(sizes: dict[int, int], S: int) -> list[int]:
+def nonempty_clients(sizes: dict[int, int], S: int) -> list[int]:
     """The clients that have examples: they are the n of the federation.
 
     Args:
@@ -120,12 +119,15 @@ def run_rounds(
         while standing.round < plan.rounds and not stopped:
             r, server = standing.round + 1, standing.server
             there = standing.clients if present is None else present()
-            sampled, turn = cohort(plan.seed, r, there, min(plan.clients_per_round, len(there))), Turn(standing.life, r)
-            replies = train_clients(turn, standing.cohort(sampled), server.X, server.C)
-            good, reasons = usable(r, replies, server, runlog, plan.norm_bound, aggregation)
+            sampled, call_id = (
+                cohort(plan.seed, r, there, min(plan.clients_per_round, len(there))),
+                CallId(standing.attempt, r),
+            )
+            replies = train_clients(call_id, standing.cohort(sampled), server.X, server.C)
+            good, reasons = accept_replies(r, replies, server, runlog, plan.norm_bound, aggregation)
             runlog.count(server, asked=len(sampled), replied=len(good))
             if good:
-                server = aggregation.step(standing, turn, good)
+                server = aggregation.step(standing, call_id, good)
                 _watch(r, server.C, good, plan.norm_bound, runlog)
             before, after = standing.server, standing.after(r, server, list(good), reasons.values())
             if after.silent >= PATIENCE:
@@ -133,7 +135,7 @@ def run_rounds(
             evaluation = _evaluation(plan, r, server.X, good, evaluate)
             if evaluation:
                 more = runlog.measured(before, after, good)
-                evaluation = evaluation.with_(more, _judged(plan, turn, there, server.X, judge, runlog))
+                evaluation = evaluation.with_(more, _judged(plan, call_id, there, server.X, judge, runlog))
                 runlog.keep_best(evaluation, model, server.X)
             runlog.round(r, sampled, evaluation, server)
             standing = after
@@ -151,7 +153,7 @@ def run_rounds(
     return standing.server
 
 
-def aggregation_of(plan: Plan, standing: Standing, runlog: RunLog) -> Aggregation:
+def aggregation_of(plan: Plan, standing: RunState, runlog: RunLog) -> Aggregation:
     """The server's step; what it keeps by client lies in the run's folder, where the run can be resumed."""
     controls, C = None, standing.server.C
     if plan.aggregate in COORDINATES and len(C):
@@ -161,17 +163,19 @@ def aggregation_of(plan: Plan, standing: Standing, runlog: RunLog) -> Aggregatio
 
 
 def _gradient_start(
-    aggregation: Aggregation, standing: Standing, train_clients: TrainClients, runlog: RunLog
-) -> Standing:
+    aggregation: Aggregation, standing: RunState, train_clients: TrainClients, runlog: RunLog
+) -> RunState:
     """Round 0: C^(0) is the mean of the C_i^(0) of all clients."""
-    server, clients, turn = standing.server, standing.clients, Turn(standing.life, 0)
-    good, reasons = usable(0, train_clients(turn, standing.cohort(clients), server.X, server.C), server, runlog)
+    server, clients, call_id = standing.server, standing.clients, CallId(standing.attempt, 0)
+    good, reasons = accept_replies(
+        0, train_clients(call_id, standing.cohort(clients), server.X, server.C), server, runlog
+    )
     if reasons:
         said = "; ".join(sorted(set(reasons.values())))
         raise NoGoodReplyError(f"algorithm.start = gradient needs every client's gradient before round 1: {said}")
     runlog.count(server, asked=len(clients), replied=len(good))
     runlog.settle(0)
-    return standing.after(0, aggregation.step(standing, turn, good), list(good))
+    return standing.after(0, aggregation.step(standing, call_id, good), list(good))
 
 
 def _watch(r: int, C: Tensor, good: Mapping[int, Update], bound: float | None, runlog: RunLog) -> None:
@@ -181,19 +185,19 @@ def _watch(r: int, C: Tensor, good: Mapping[int, Update], bound: float | None, r
 
 
 def _judged(
-    plan: Plan, turn: Turn, there: Sequence[int], X: Tensor, judge: Judge | None, runlog: RunLog
+    plan: Plan, call_id: CallId, there: Sequence[int], X: Tensor, judge: Judge | None, runlog: RunLog
 ) -> Mapping[str, float]:
     """What clients say of X, for the log; an answer that is lost or cannot be used is left out, and counted."""
-    asked = judges(plan.seed, turn.round, there, plan.judges)
+    asked = judges(plan.seed, call_id.round, there, plan.judges)
     if judge is None or not asked:
         return {}
     found: dict[int, Judged] = {}
-    for client, said in sorted(judge(turn, asked, X).items()):
+    for client, said in sorted(judge(call_id, asked, X).items()):
         if isinstance(said, Judged):
             found[client] = said
         else:
             runlog.drop(client, f"no evaluation: {said.reason}")
-    runlog.judged(turn.round, found, len(asked), X)
+    runlog.judged(call_id.round, found, len(asked), X)
     return spread(found, runlog.metric)
 
 
@@ -204,7 +208,7 @@ def _evaluation(plan: Plan, r: int, X: Tensor, good: Mapping[int, Update], evalu
     return Evaluation(r, evaluate(X), sum(u.loss for u in good.values()) / len(good) if good else None)
 
 
-def usable(
+def accept_replies(
     r: int,
     replies: Replies,
     server: Server,

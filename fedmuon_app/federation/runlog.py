@@ -22,7 +22,8 @@ from fedmuon_app.disk import write_whole
 from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation import checkpoint
 from fedmuon_app.federation.callbacks import Callback
-from fedmuon_app.federation.checkpoint import Standing
+from fedmuon_app.federation.checkpoint import RunState
+from fedmuon_app.federation.environment import versions
 from fedmuon_app.federation.folder import (
     ABOUT_MODEL,
     BEST,
@@ -41,7 +42,6 @@ from fedmuon_app.federation.jsonl import cut, print_line, until
 from fedmuon_app.federation.judging import Judged
 from fedmuon_app.federation.lock import take
 from fedmuon_app.federation.stopping import Stopping, lower_is_better, number
-from fedmuon_app.federation.versions import versions
 
 log = logging.getLogger("fedmuon")
 
@@ -72,7 +72,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Keeping:
+class CheckpointOptions:
     """What a run keeps for a later resume.
 
     Attributes:
@@ -94,7 +94,7 @@ class RunLog:
         folder: Path,
         header: Mapping[str, Any],
         callbacks: Sequence[Callback] = (),
-        keeping: Keeping | None = None,
+        keeping: CheckpointOptions | None = None,
     ) -> None:
         """Take the folder, for this process alone.
 
@@ -107,7 +107,7 @@ class RunLog:
         Raises:
             InputError: another run has written here, or is writing.
         """
-        self.folder, self._header, self._keeping = folder, dict(header), keeping or Keeping()
+        self.folder, self._header, self._keeping = folder, dict(header), keeping or CheckpointOptions()
         self._callbacks = callbacks
         self.metric = str(self._header.get("metric", "test_accuracy"))  # that decides which X is best
         self._sign = -1.0 if lower_is_better(self.metric) else 1.0
@@ -120,7 +120,7 @@ class RunLog:
         self._settled: dict[int, dict[str, Any]] = {}  # the counts after the last two rounds
         self._versions = versions()  # of the code that trains: the clone may have moved on when the run ends
         self._lock = take(folder, self._keeping.resume)
-        self._saved: Standing | None = None
+        self._saved: RunState | None = None
         counts: dict[str, Any] = {}
         if (folder / CHECKPOINT).exists() and self._keeping.resume:
             self._saved, counts = checkpoint.read(folder)
@@ -134,7 +134,7 @@ class RunLog:
         self.clients = list(self._saved.clients) if self._saved else []
         self.owners = dict(self._saved.owners) if self._saved else {}
 
-    def begin(self, server: Server, round_: int, rounds: int, clients: Sequence[int] = ()) -> Standing:
+    def begin(self, server: Server, round_: int, rounds: int, clients: Sequence[int] = ()) -> RunState:
         """Where the run begins: at ``server`` after ``round_``, or at the checkpoint that it is to go on from.
 
         Args:
@@ -147,12 +147,12 @@ class RunLog:
             InputError: the checkpoint is after more rounds than ``rounds``.
             RunError: nothing can be written.
         """
-        standing = Standing(server, round_, self.experiment, clients=clients, owners=self.owners)
+        standing = RunState(server, round_, self.experiment, clients=clients, owners=self.owners)
         if self._saved is not None:
             if self._saved.round > rounds:
                 raise InputError(f"rounds = {rounds}: the run in {self.folder} has trained {self._saved.round} already")
             there = self._saved.server.to(server.X.device)
-            standing = replace(self._saved, server=there, life=self._saved.life + 1, owners=self.owners)
+            standing = replace(self._saved, server=there, attempt=self._saved.attempt + 1, owners=self.owners)
             log.info("goes on after round %d", standing.round)
         self._started = time.monotonic() - self._earlier
         self._rounds = max(standing.round, 0)
@@ -168,7 +168,7 @@ class RunLog:
         self.settle(standing.round)
         return self.checkpoint(standing) if self._keeping.every else standing
 
-    def checkpoint(self, standing: Standing) -> Standing:
+    def checkpoint(self, standing: RunState) -> RunState:
         """Write the standing down; the same with what is saved now.
 
         What the log has noted since the standing's round is left out: a run may be stopped at any moment.
@@ -188,7 +188,7 @@ class RunLog:
         counts = {"bytes_up": self._bytes_up, "bytes_down": self._bytes_down, "dropped": dict(self._dropped)}
         self._settled = {r: counts, r - 1: self._settled.get(r - 1, counts)}
 
-    def due(self, standing: Standing, last: bool) -> bool:
+    def due(self, standing: RunState, last: bool) -> bool:
         """Whether a checkpoint is to be written after this round."""
         every = self._keeping.every
         return every is not None and (last or standing.round % every == 0)
@@ -220,7 +220,7 @@ class RunLog:
         self._said.add(reason)
         return news
 
-    def measured(self, before: Server, after: Standing, good: Mapping[int, Update]) -> dict[str, float | None]:
+    def measured(self, before: Server, after: RunState, good: Mapping[int, Update]) -> dict[str, float | None]:
         """What the callbacks have to say of an evaluated round."""
         return {key: x for one in self._callbacks for key, x in one.measure(before, after, good).items()}
 

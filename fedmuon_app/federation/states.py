@@ -1,7 +1,7 @@
 """What clients keep between their rounds, and where: one interface, in one mapped file or in files of a folder.
 
 A client's state is kept for the last round that the server has counted, for the one in its last checkpoint, and
-for the one that is under way: three at most (see :mod:`fedmuon_app.federation.turns`).
+for the one that is under way: three at most (see :mod:`fedmuon_app.federation.protocol`).
 """
 
 import fcntl
@@ -25,13 +25,13 @@ from safetensors.torch import save
 from fedmuon_app.algorithms.client import ClientState
 from fedmuon_app.disk import write_whole
 from fedmuon_app.errors import RunError
-from fedmuon_app.federation.turns import NEVER, Turn
+from fedmuon_app.federation.protocol import NEVER, CallId
 
 log = logging.getLogger("fedmuon")
 
 RAM = Path("/dev/shm")  # a file system in memory, on Linux
 SLOTS = 3
-HEAD = 3 * 8  # bytes of a slot: its turn, t and steps
+HEAD = 3 * 8  # bytes of a slot: its call, t and steps
 
 
 class StateError(RunError):
@@ -41,18 +41,18 @@ class StateError(RunError):
 class ClientStates(Protocol):
     """States by client id."""
 
-    def load(self, client: int, turn: Turn) -> ClientState:
-        """The state that ``client`` had after ``turn``.
+    def load(self, client: int, call_id: CallId) -> ClientState:
+        """The state that ``client`` had after ``call_id``.
 
         Raises:
             StateError: it is not there, or damaged.
         """
 
-    def newest(self, client: int) -> Turn:
-        """The latest turn whose state is there, or NEVER."""
+    def newest(self, client: int) -> CallId:
+        """The latest call whose state is there, or NEVER."""
 
-    def save(self, client: int, turn: Turn, state: ClientState, keep: Collection[Turn]) -> None:
-        """Keep the state after ``turn``; those of other turns than ``keep`` may go.
+    def save(self, client: int, call_id: CallId, state: ClientState, keep: Collection[CallId]) -> None:
+        """Keep the state after ``call_id``; those of other calls than ``keep`` may go.
 
         Raises:
             StateError: it cannot be written (a full disk); those of ``keep`` still stand.
@@ -93,31 +93,31 @@ class MappedStates:
         """Bytes of the file when all n clients have two states, as without checkpoints."""
         return 2 * n * sum(x.numel() * x.element_size() for x in _stored(like).values())
 
-    def load(self, client: int, turn: Turn) -> ClientState:
+    def load(self, client: int, call_id: CallId) -> ClientState:
         """See :class:`ClientStates`."""
-        turns = self._turns(client)
-        if turn not in turns:
-            raise StateError(f"client {client} has no state of {turn}: was its file deleted?")
-        slot = self._rows[client, turns.index(turn)]
+        call_ids = self._turns(client)
+        if call_id not in call_ids:
+            raise StateError(f"client {client} has no state of {call_id}: was its file deleted?")
+        slot = self._rows[client, call_ids.index(call_id)]
         t, steps = slot[8:HEAD].view(torch.int64).tolist()
         parts = torch.split(slot[self._numbers].view(self._dtype).to(self._device), self._sizes)
         return _state(dict(zip(self._names, parts, strict=True)), t, steps)
 
-    def newest(self, client: int) -> Turn:
+    def newest(self, client: int) -> CallId:
         """See :class:`ClientStates`."""
         return max(self._turns(client))
 
-    def save(self, client: int, turn: Turn, state: ClientState, keep: Collection[Turn]) -> None:
+    def save(self, client: int, call_id: CallId, state: ClientState, keep: Collection[CallId]) -> None:
         """See :class:`ClientStates`."""
-        turns = self._turns(client)
-        free = [j for j, kept in enumerate(turns) if kept == NEVER or kept not in keep]
-        j = turns.index(turn) if turn in turns else free[0]
+        call_ids = self._turns(client)
+        free = [j for j, kept in enumerate(call_ids) if kept == NEVER or kept not in keep]
+        j = call_ids.index(call_id) if call_id in call_ids else free[0]
         place = (client * SLOTS + j) * self._rows.shape[2]
         numbers = [x.cpu().contiguous().numpy() for x in _stored(state).values()]
-        counts = np.array([0, state.t, state.steps])  # no turn: not there while it is written
+        counts = np.array([0, state.t, state.steps])  # no call: not there while it is written
         try:  # by the file, not by its mapping: on a full disk that would be a signal, and the end of the process
             _write(self._file, [counts, *numbers], place)
-            _write(self._file, [np.array([turn.life << 32 | turn.round])], place)
+            _write(self._file, [np.array([call_id.attempt << 32 | call_id.round])], place)
         except OSError as error:
             raise StateError(f"the state of client {client} cannot be written: {error.strerror}") from error
 
@@ -130,11 +130,11 @@ class MappedStates:
         finally:
             fcntl.lockf(self._file, fcntl.LOCK_UN, 1, client)
 
-    def _turns(self, client: int) -> list[Turn]:
+    def _turns(self, client: int) -> list[CallId]:
         # read from the file: a look at a hole through the mapping takes a page of a file system in memory
         places = [(client * SLOTS + j) * self._rows.shape[2] for j in range(SLOTS)]
         words = [int.from_bytes(os.pread(self._file, 8, place), sys.byteorder) for place in places]
-        return [Turn(word >> 32, word & 0xFFFFFFFF) for word in words]
+        return [CallId(word >> 32, word & 0xFFFFFFFF) for word in words]
 
 
 class FileStates:
@@ -155,19 +155,19 @@ class FileStates:
         self._folder, self._device = folder, device
         self._sizes = {name: x.shape for name, x in _stored(like).items()}
 
-    def load(self, client: int, turn: Turn) -> ClientState:
+    def load(self, client: int, call_id: CallId) -> ClientState:
         """See :class:`ClientStates`."""
-        file = self._file(client, turn)
+        file = self._file(client, call_id)
         if not file.exists():
-            raise self._error(f"client {client} has no state of {turn}", file, "it is not there")
+            raise self._error(f"client {client} has no state of {call_id}", file, "it is not there")
         try:
             with safe_open(file, framework="pt") as stored:
                 said = stored.metadata()
                 tensors = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118 - no mapping
         except (SafetensorError, OSError) as error:
             raise self._error(f"the state of client {client} cannot be read", file, error) from error
-        whose = {key: said.get(key) for key in ("experiment", "client", "turn")}
-        if whose != self._label(client, turn):
+        whose = {key: said.get(key) for key in ("experiment", "client", "call_id")}
+        if whose != self._label(client, call_id):
             raise self._error(f"the state of client {client} is another one's", file, whose)
         if {key: x.shape for key, x in tensors.items()} != self._sizes or said.get("sha256") != digest(
             _by_name(tensors)
@@ -176,24 +176,24 @@ class FileStates:
         there = {key: x.to(self._device) for key, x in tensors.items()}
         return _state(there, int(said["t"]), int(said["steps"]))
 
-    def newest(self, client: int) -> Turn:
+    def newest(self, client: int) -> CallId:
         """See :class:`ClientStates`."""
         return max((_turn(file) for file in (self._folder / str(client)).glob("*.safetensors")), default=NEVER)
 
-    def save(self, client: int, turn: Turn, state: ClientState, keep: Collection[Turn]) -> None:
+    def save(self, client: int, call_id: CallId, state: ClientState, keep: Collection[CallId]) -> None:
         """See :class:`ClientStates`."""
-        file = self._file(client, turn)
+        file = self._file(client, call_id)
         tensors = {name: x.cpu().contiguous() for name, x in _stored(state).items()}
         counts = {"t": str(state.t), "steps": str(state.steps), "sha256": digest(_by_name(tensors))}
         try:
             self._make(file.parent)
-            write_whole(file, save(tensors, self._label(client, turn) | counts))
+            write_whole(file, save(tensors, self._label(client, call_id) | counts))
         except OSError as error:
             raise self._error(
                 f"the state of client {client} cannot be written: {error.strerror}", file, error
             ) from error
         for other in file.parent.glob("*.safetensors"):
-            if _turn(other) not in {turn, *keep}:
+            if _turn(other) not in {call_id, *keep}:
                 other.unlink(missing_ok=True)
 
     @contextmanager
@@ -214,11 +214,11 @@ class FileStates:
         log.error("%s: %s: %s", what, file, why)
         return StateError(what)
 
-    def _file(self, client: int, turn: Turn) -> Path:
-        return self._folder / str(client) / f"{turn.life}-{turn.round}.safetensors"
+    def _file(self, client: int, call_id: CallId) -> Path:
+        return self._folder / str(client) / f"{call_id.attempt}-{call_id.round}.safetensors"
 
-    def _label(self, client: int, turn: Turn) -> dict[str, str]:
-        return {"experiment": self._folder.name, "client": str(client), "turn": f"{turn.life}-{turn.round}"}
+    def _label(self, client: int, call_id: CallId) -> dict[str, str]:
+        return {"experiment": self._folder.name, "client": str(client), "call_id": f"{call_id.attempt}-{call_id.round}"}
 
 
 def unnamed_states(n: int, like: ClientState, device: torch.device) -> MappedStates:
@@ -258,9 +258,9 @@ def _state(stored: Mapping[str, torch.Tensor], t: int, steps: int) -> ClientStat
     return ClientState(stored["M"], stored.get("C", stored["M"]), kept, t, steps)
 
 
-def _turn(file: Path) -> Turn:
-    life, _, round_ = file.stem.partition("-")
-    return Turn(int(life), int(round_))
+def _turn(file: Path) -> CallId:
+    attempt, _, round_ = file.stem.partition("-")
+    return CallId(int(attempt), int(round_))
 
 
 def digest(tensors: Iterable[torch.Tensor]) -> str:

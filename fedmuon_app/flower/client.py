@@ -31,13 +31,13 @@ class MuonClient(NumPyClient):
             StateError: its state is not there, or a later call has come before this one.
             SiteError: X or C does not fit the model and the method.
         """
-        client, turn, counted = read_call(config)
-        problem = self._clients.problem
-        X, C = (torch.from_numpy(x).to(problem.device) for x in parameters)
-        d = len(problem.layout)
+        client, call_id, counted = read_call(config)
+        objective = self._clients.objective
+        X, C = (torch.from_numpy(x).to(objective.device) for x in parameters)
+        d = len(objective.layout)
         for name, x, size in (("X", X, d), ("C", C, 0 if self._clients.method.control == "none" else d)):
             _refuse_size(name, x, size)
-        update = self._clients.answer(turn, client, counted, X, C, self._states)
+        update = self._clients.answer(call_id, client, counted, X, C, self._states)
         sent = [x.cpu().numpy() for x in (update.X, update.dC)]
         return sent, len(self._clients.parts[client]), {"train-loss": update.loss}
 
@@ -55,9 +55,9 @@ class MuonClient(NumPyClient):
             NothingHeldError: it has none.
             SiteError: X does not fit the model.
         """
-        problem = self._clients.problem
-        X = torch.from_numpy(parameters[0]).to(problem.device)
-        _refuse_size("X", X, len(problem.layout))
+        objective = self._clients.objective
+        X = torch.from_numpy(parameters[0]).to(objective.device)
+        _refuse_size("X", X, len(objective.layout))
         client, _, _ = read_call(config)
         judged = self._clients.judge(client, X)
         return judged.loss, judged.examples, {"value": judged.value}

@@ -52,7 +52,7 @@ def outward(handler: Handler) -> Handler:
 def query(message: Message, context: Context) -> Message:
     """Which clients this node plays."""
     part = question_of(message, context)
-    sizes = part.job.sizes()
+    sizes = part.experiment.sizes()
     return Message(clients_record({i: m for i, m in sizes.items() if part.plays(i)}, part.notes()), reply_to=message)
 
 
@@ -86,4 +86,4 @@ def _called(message: Message, context: Context) -> tuple[MuonClient, dict[str, S
     call = {key: int(cast(int, asked[key])) for key in CALL}
     if not part.plays(call["client"]):
         raise SiteError(f"this node does not play client {call['client']}")
-    return MuonClient(part.job.clients, part.states), {**call}
+    return MuonClient(part.experiment.clients, part.states), {**call}

@@ -125,5 +125,5 @@ def _what(message: Message) -> str:
     if not message.has_content() or "call" not in message.content.config_records:
         return f"node {message.metadata.dst_node_id}"
     call = message.content.config_records["call"]
-    client, turn, _ = read_call(call)
-    return f"client {client} in {turn}"
+    client, call_id, _ = read_call(call)
+    return f"client {client} in {call_id}"

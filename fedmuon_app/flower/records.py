@@ -2,7 +2,7 @@
 
 A call to a client is {X, C, call}; its reply {X, dC, metrics: {num-examples, train-loss}, answers}. X, C and dC
 are ArrayRecords of one array each, float[d], laid out as :class:`fedmuon_app.algorithms.layout.Layout` says.
-``call`` names the client, its turn, the two turns that are counted (:mod:`fedmuon_app.federation.turns`), the
+``call`` names the client, which call it is, the two that are counted (:mod:`fedmuon_app.federation.protocol`), the
 experiment and the hash of its configuration; ``answers`` repeats whom and when it was for. A new node is asked, by a
 query {about: {experiment, config}}, which clients it plays: {clients: {ids, sizes, notes}}. A call to judge X has no C
 and the same ``call``; its reply is {metrics: {num-examples, value, loss}, answers}.
@@ -25,11 +25,11 @@ from torch import Tensor
 
 from fedmuon_app.algorithms.client import Update
 from fedmuon_app.federation.judging import Judged
-from fedmuon_app.federation.turns import Counted, Turn
+from fedmuon_app.federation.protocol import Acknowledged, CallId
 
 FLAT = "flat"  # the array's name in its record
-CALL = ("client", "life", "round", "last-life", "last-round", "saved-life", "saved-round")
-ANSWERS = ("experiment", "client", "life", "round")
+CALL = ("client", "attempt", "round", "last-attempt", "last-round", "saved-attempt", "saved-round")
+ANSWERS = ("experiment", "client", "attempt", "round")
 
 MOST_NOTES = 10
 MOST = 200  # characters that are taken of what a node says
@@ -94,17 +94,19 @@ def from_record(record: ArrayRecord) -> Tensor:
         return torch.from_numpy(np.frombuffer(data, dtype, count=shape[0], offset=stream.tell()))
 
 
-def call(X: ArrayRecord, C: ArrayRecord, client: int, turn: Turn, counted: Counted, about: About) -> RecordDict:
+def call(
+    X: ArrayRecord, C: ArrayRecord, client: int, call_id: CallId, counted: Acknowledged, about: About
+) -> RecordDict:
     """A call to train."""
-    numbers = (client, *turn, *counted.last, *counted.saved)
+    numbers = (client, *call_id, *counted.last, *counted.saved)
     return RecordDict({"X": X, "C": C, "call": ConfigRecord({**dict(zip(CALL, numbers, strict=True)), **about})})
 
 
-def read_call(call: Mapping[str, object]) -> tuple[int, Turn, Counted]:
-    """The client, its turn, and what is counted of it."""
+def read_call(call: Mapping[str, object]) -> tuple[int, CallId, Acknowledged]:
+    """The client, which call it is, and what is counted of it."""
     client, *rest = (int(cast(int, call[key])) for key in CALL)
-    turn, last, saved = (Turn(*rest[k : k + 2]) for k in (0, 2, 4))
-    return client, turn, Counted(last, saved)
+    call_id, last, saved = (CallId(*rest[k : k + 2]) for k in (0, 2, 4))
+    return client, call_id, Acknowledged(last, saved)
 
 
 def answer(message: Message, X: Tensor, dC: Tensor, examples: int, loss: float) -> Message:

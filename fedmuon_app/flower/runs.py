@@ -9,9 +9,9 @@ from pathlib import Path
 
 from flwr.app import Context, Message
 
-from fedmuon_app.build import Job, build
 from fedmuon_app.config import Config, dump, load, loads, resumed, split
 from fedmuon_app.data import pictures
+from fedmuon_app.experiment import Experiment, build
 from fedmuon_app.federation.checkpoint import config_of, states_beside
 from fedmuon_app.federation.clients import Clients
 from fedmuon_app.federation.states import ClientStates, FileStates, MappedStates
@@ -22,7 +22,7 @@ log = logging.getLogger("fedmuon")
 # where modules of the user's are: the folder that `fedmuon` was called in, and those beside own YAMLs
 sys.path += [place for place in os.environ.get("FEDMUON_PATH", "").split(os.pathsep) if place and place not in sys.path]
 
-_jobs: dict[str, Job] = {}
+_experiments: dict[str, Experiment] = {}
 _states: dict[str, MappedStates | None] = {}
 
 
@@ -55,20 +55,20 @@ class Part:
     """A node's part of a run.
 
     Attributes:
-        job: the run, built here.
+        experiment: the run, built here.
         states: what its clients keep.
         plays: which clients these are.
         data: folder of their own pictures, if they have any.
     """
 
-    job: Job
+    experiment: Experiment
     states: ClientStates
     plays: Callable[[int], bool]
     data: Path | None = None
 
     def notes(self) -> list[str]:
         """What the server should know of the data; the site's own log has the names."""
-        others = pictures.other_classes(self.data, self.job.data.classes) if self.data else []
+        others = pictures.other_classes(self.data, self.experiment.data.classes) if self.data else []
         if not others:
             return []
         log.warning("%s: passed over, not among dataset.classes: %s", self.data, ", ".join(others))
@@ -108,27 +108,27 @@ def simulated() -> bool:
 
 def _deployed(here: Site, experiment: str, config: Config) -> Part:
     key = f"{here} {dump(config)}"
-    if key not in _jobs:
-        _jobs[key] = build(config, here.data)
-    job = _jobs[key]
-    states = FileStates(here.folder(experiment), job.clients.initial_state(), job.clients.problem.device)
-    return Part(job, states, here.plays, here.data)
+    if key not in _experiments:
+        _experiments[key] = build(config, here.data)
+    built = _experiments[key]
+    states = FileStates(here.folder(experiment), built.clients.initial_state(), built.clients.objective.device)
+    return Part(built, states, here.plays, here.data)
 
 
 def _simulated(context: Context) -> Part:
     node, nodes = (int(context.node_config[key]) for key in ("partition-id", "num-partitions"))
     key = str(context.run_id)
-    if key not in _jobs:
+    if key not in _experiments:
         config = configuration(context, "simulation")
-        _jobs[key] = build(config)
-        _states[key] = simulated_states(config, _jobs[key].clients)
+        _experiments[key] = build(config)
+        _states[key] = simulated_states(config, _experiments[key].clients)
     states = _states[key]
     assert states is not None
-    return Part(_jobs[key], states, lambda client: client % nodes == node)
+    return Part(_experiments[key], states, lambda client: client % nodes == node)
 
 
 def simulated_states(c: Config, clients: Clients) -> MappedStates | None:
     """What all clients keep, in the run's file; None for a run whose clients are on other machines."""
     if c.engine.name != "simulation":
         return None
-    return states_beside(Path(str(c.run_dir)), len(clients.parts), clients.initial_state(), clients.problem.device)
+    return states_beside(Path(str(c.run_dir)), len(clients.parts), clients.initial_state(), clients.objective.device)

@@ -14,9 +14,9 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.superlink.grid.inmemory_grid import InMemoryGrid
 
-from fedmuon_app.build import build, header, keeping, refuse_another_run
 from fedmuon_app.config import Config, dump
 from fedmuon_app.errors import InputError, RunError
+from fedmuon_app.experiment import build, header, keeping, refuse_another_run
 from fedmuon_app.federation.callbacks import Callback, tracker
 from fedmuon_app.federation.folder import CLIENTS
 from fedmuon_app.federation.jsonl import dumped
@@ -43,16 +43,16 @@ def main(grid: Grid, context: Context) -> None:
     try:
         if config.resume is not None:
             refuse_another_run(config, folder)  # only here is the folder to be seen
-        job = build(config)
+        experiment = build(config)
         asked = config.evaluation.diagnostics is not None
-        states = simulated_states(config, job.clients) if asked else None
-        callbacks = [_Said(), *tracker(config.tracker, folder), *job.diagnostics(config, states)]
-        runlog = RunLog(folder, header(config, job), callbacks, keeping(config))
-        job.note_labels(folder)
-        strategy = FedMuonStrategy(job, runlog, config)
-        strategy.start(grid, to_record(job.server.X), config.rounds, config.federation.round_timeout)
+        states = simulated_states(config, experiment.clients) if asked else None
+        callbacks = [_Said(), *tracker(config.tracker, folder), *experiment.diagnostics(config, states)]
+        runlog = RunLog(folder, header(config, experiment), callbacks, keeping(config))
+        experiment.note_labels(folder)
+        strategy = FedMuonStrategy(experiment, runlog, config)
+        strategy.start(grid, to_record(experiment.server.X), config.rounds, config.federation.round_timeout)
         X = strategy.server.X
-        runlog.finish(job.model(X), job.about_model(config), job.more(config, X))
+        runlog.finish(experiment.model(X), experiment.about_model(config), experiment.more(config, X))
         log.info("results: %s", folder)
     except Exception as error:
         log.error("%s%s", "" if isinstance(error, (InputError, RunError)) else type(error).__name__ + ": ", error)

@@ -13,17 +13,16 @@ from flwr.serverapp.strategy import Result, Strategy
 from torch import Tensor
 
 from fedmuon_app.algorithms.client import Update
-from fedmuon_app.build import OWN, Job
 from fedmuon_app.config import Config, shared
 from fedmuon_app.errors import InputError, RunError
+from fedmuon_app.experiment import OWN, Experiment
 from fedmuon_app.federation.aggregation import Aggregation
-from fedmuon_app.federation.checkpoint import Standing
+from fedmuon_app.federation.checkpoint import RunState
 from fedmuon_app.federation.judging import Judged
-from fedmuon_app.federation.loop import aggregation_of, run_rounds, usable, with_data
-from fedmuon_app.federation.replies import Failure, Replies, fault
+from fedmuon_app.federation.loop import accept_replies, aggregation_of, nonempty_clients, run_rounds
+from fedmuon_app.federation.protocol import Acknowledged, CallId, Cohort, Failure, Replies, fault
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.federation.sampling import cohort
-from fedmuon_app.federation.turns import Cohort, Counted, Turn
 from fedmuon_app.flower.exchange import Exchange, own_words
 from fedmuon_app.flower.keys import Owners, named_nodes
 from fedmuon_app.flower.nodes import Nodes
@@ -43,8 +42,8 @@ class FedMuonStrategy(Strategy):
     :meth:`start` runs this project's round loop in place of Flower's, which knows no C, no checkpoint and no resume.
     """
 
-    def __init__(self, job: Job, runlog: RunLog, config: Config) -> None:
-        self.job, self.server = job, job.server
+    def __init__(self, experiment: Experiment, runlog: RunLog, config: Config) -> None:
+        self.experiment, self.server = experiment, experiment.server
         self._runlog, self._rules, self._config = runlog, config.federation, shared(config)
         self._hash = digest(self._config)
         self._on_ray, self._has_own = config.engine.name == "simulation", config.partition.name == OWN
@@ -52,11 +51,11 @@ class FedMuonStrategy(Strategy):
         if self._rules.nodes is not None and not self._has_keys:
             raise InputError(f"federation.nodes = {self._rules.nodes}: SuperNodes have no registered keys here")
         self._owners = Owners(runlog.owners, named_nodes(self._rules.nodes, config.federation.num_clients))
-        self._model = job.model if config.checkpoint.best else None
+        self._model = experiment.model if config.checkpoint.best else None
         self._nodes: Nodes | None = None
         self._clients: list[int] = list(runlog.clients)  # of the experiment, whoever is connected
         self._asked: dict[int, Message] = {}
-        self._standing: Standing | None = None  # of Flower's own loop
+        self._standing: RunState | None = None  # of Flower's own loop
         self._aggregation: Aggregation | None = None  # likewise
 
     def start(
@@ -78,7 +77,7 @@ class FedMuonStrategy(Strategy):
             timeout: seconds that a round waits for replies, and before it for clients.
             train_config: not used: the run's configuration holds all that clients need.
             evaluate_config: not used.
-            evaluate_fn: not used: the job evaluates.
+            evaluate_fn: not used: the experiment evaluates.
 
         Returns:
             The final X.
@@ -95,34 +94,34 @@ class FedMuonStrategy(Strategy):
         def present() -> Sequence[int]:
             return self._present(nodes, timeout)
 
-        def train_clients(turn: Turn, cohort: Cohort, X: Tensor, C: Tensor) -> Replies:
-            calls = self._calls(turn, cohort, to_record(X), to_record(C), nodes.by_client())
+        def train_clients(call_id: CallId, cohort: Cohort, X: Tensor, C: Tensor) -> Replies:
+            calls = self._calls(call_id, cohort, to_record(X), to_record(C), nodes.by_client())
             read: Replies = {}
 
             def is_good(client: int, reply: Message) -> bool:
                 read[client] = self._read(client, reply)
                 update = read[client]
-                # usable() looks through all of them later: here it only matters where a round may close early
+                # accept_replies() looks through all of them later: here it only matters where a round may close early
                 return isinstance(update, Update) and (enough is None or fault(update, X, C) is None)
 
             exchange.ask(calls, timeout, enough, self._rules.grace, is_good)
             return {client: read.get(client) or self._read(client, None) for client in cohort}
 
-        def judge(turn: Turn, clients: Sequence[int], X: Tensor) -> Mapping[int, Judged | Failure]:
-            cohort, nothing = dict.fromkeys(clients, Counted()), to_record(X[:0])
-            calls = self._calls(turn, cohort, to_record(X), nothing, nodes.by_client(), MessageType.EVALUATE)
+        def judge(call_id: CallId, clients: Sequence[int], X: Tensor) -> Mapping[int, Judged | Failure]:
+            cohort, nothing = dict.fromkeys(clients, Acknowledged()), to_record(X[:0])
+            calls = self._calls(call_id, cohort, to_record(X), nothing, nodes.by_client(), MessageType.EVALUATE)
             replies = exchange.ask(calls, timeout, enough and min(enough, len(calls)), self._rules.grace)
             read = functools.partial(read_verdict, metric=self._runlog.metric)
             return {client: self._heard(client, replies.get(client), read) for client in clients}
 
-        plan = replace(self.job.plan, rounds=num_rounds)
+        plan = replace(self.experiment.plan, rounds=num_rounds)
         server = replace(self.server, X=from_record(initial_arrays).to(self.server.X.device))
         self.server = run_rounds(
             plan,
             self._clients,
             server,
             train_clients,
-            self.job.evaluate,
+            self.experiment.evaluate,
             self._runlog,
             present,
             judge,
@@ -137,7 +136,7 @@ class FedMuonStrategy(Strategy):
             InputError: too few have data.
             RunError: too few have come.
         """
-        n, said = len(self.job.clients.parts), {"experiment": self._runlog.experiment, "config": self._config}
+        n, said = len(self.experiment.clients.parts), {"experiment": self._runlog.experiment, "config": self._config}
         self._nodes = nodes = Nodes(
             grid, exchange, n, lambda: RecordDict({"about": ConfigRecord({**said})}),
             self._owners, self._rules.connect_timeout, self._has_keys,
@@ -150,8 +149,8 @@ class FedMuonStrategy(Strategy):
                 break
             time.sleep(LOOK_FOR_NODES)
         if not self._clients:
-            known = dict.fromkeys(range(n), 1) if self._has_own else self.job.sizes()  # who is away is not empty
-            self._clients = with_data(known | nodes.sizes(), self.job.plan.clients_per_round)
+            known = dict.fromkeys(range(n), 1) if self._has_own else self.experiment.sizes()  # who is away is not empty
+            self._clients = nonempty_clients(known | nodes.sizes(), self.experiment.plan.clients_per_round)
         if missing:
             log.warning("not connected: client %s", plain(", ".join(map(str, missing))))
             self._present(nodes, 0.0)
@@ -163,7 +162,7 @@ class FedMuonStrategy(Strategy):
         Raises:
             RunError: they are too few for ``timeout`` seconds.
         """
-        needed = self._rules.min_replies or self.job.plan.clients_per_round
+        needed = self._rules.min_replies or self.experiment.plan.clients_per_round
         started, told = time.monotonic(), False
         while True:
             nodes.look()
@@ -182,7 +181,7 @@ class FedMuonStrategy(Strategy):
 
     def _calls(
         self,
-        turn: Turn,
+        call_id: CallId,
         cohort: Cohort,
         X: ArrayRecord,
         C: ArrayRecord,
@@ -192,7 +191,7 @@ class FedMuonStrategy(Strategy):
         """A message to each client; all share the same X and C."""
         about = {"experiment": self._runlog.experiment, "hash": self._hash}
         self._asked = {
-            i: Message(call(X, C, i, turn, counted, about), dst_node_id=nodes[i], message_type=kind)
+            i: Message(call(X, C, i, call_id, counted, about), dst_node_id=nodes[i], message_type=kind)
             for i, counted in cohort.items()
             if i in nodes  # the gradient start asks everyone, and some may have left
         }
@@ -235,12 +234,12 @@ class FedMuonStrategy(Strategy):
             self.connect(grid, Exchange(grid, self._on_ray))
         assert self._nodes is not None
         if self._standing is None:
-            self._standing = self._runlog.begin(self.server, 0, self.job.plan.rounds, self._clients)
-            self._aggregation = aggregation_of(self.job.plan, self._standing, self._runlog)
-        plan = self.job.plan
+            self._standing = self._runlog.begin(self.server, 0, self.experiment.plan.rounds, self._clients)
+            self._aggregation = aggregation_of(self.experiment.plan, self._standing, self._runlog)
+        plan = self.experiment.plan
         sampled = self._standing.cohort(cohort(plan.seed, server_round, self._clients, plan.clients_per_round))
-        C, turn = to_record(self.server.C), Turn(self._standing.life, server_round)
-        return self._calls(turn, sampled, arrays, C, self._nodes.by_client()).values()
+        C, call_id = to_record(self.server.C), CallId(self._standing.attempt, server_round)
+        return self._calls(call_id, sampled, arrays, C, self._nodes.by_client()).values()
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -251,10 +250,10 @@ class FedMuonStrategy(Strategy):
         by_client = {calls[reply.metadata.reply_to_message_id]: reply for reply in replies}
         read = {client: self._read(client, by_client.get(client)) for client in self._asked}
         assert self._aggregation is not None
-        standing, bound = replace(self._standing, server=self.server), self.job.plan.norm_bound
-        good, reasons = usable(server_round, read, self.server, self._runlog, bound, self._aggregation)
+        standing, bound = replace(self._standing, server=self.server), self.experiment.plan.norm_bound
+        good, reasons = accept_replies(server_round, read, self.server, self._runlog, bound, self._aggregation)
         if good:
-            self.server = self._aggregation.step(standing, Turn(standing.life, server_round), good)
+            self.server = self._aggregation.step(standing, CallId(standing.attempt, server_round), good)
         self._standing = self._standing.after(server_round, self.server, list(good), reasons.values())
         return to_record(self.server.X), MetricRecord({"replies": len(good)})
 
@@ -270,5 +269,5 @@ class FedMuonStrategy(Strategy):
 
     def summary(self) -> None:
         """Log what is about to run."""
-        plan, n = self.job.plan, len(self.job.clients.parts)
+        plan, n = self.experiment.plan, len(self.experiment.clients.parts)
         log.info("%d rounds, %d of %d clients in each, seed %d", plan.rounds, plan.clients_per_round, n, plan.seed)

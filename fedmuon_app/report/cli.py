@@ -11,7 +11,7 @@ from fedmuon_app.report.figure import in_format, png_and_svg
 from fedmuon_app.report.figures import NAMES, figures
 from fedmuon_app.report.files import archive, read_runs, unfinished
 from fedmuon_app.report.page import page
-from fedmuon_app.report.runs import Experiment, Run, experiments
+from fedmuon_app.report.runs import Run, Series, experiments
 from fedmuon_app.report.table import markdown, tables, to_csv
 from fedmuon_app.report.watch import serve
 from fedmuon_app.terminal import tolerate
@@ -91,7 +91,7 @@ def _limits(text: str) -> tuple[float, float]:
 
 
 def write(
-    found: Sequence[Experiment],
+    found: Sequence[Series],
     out: Path,
     metric: str | None = None,
     ylim: tuple[float, float] | None = None,

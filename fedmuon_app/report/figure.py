@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedmuon_app.algorithms.methods import METHODS
 from fedmuon_app.federation.diagnostics import MEASURES
 from fedmuon_app.federation.judging import SPREAD
-from fedmuon_app.report.runs import Experiment, Run
+from fedmuon_app.report.runs import Run, Series
 
 # Okabe and Ito's colours, told apart by most colour-blind readers; the yellow darker, to be seen on white
 PALETTE = ("#E69F00", "#B8A800", "#009E73", "#56B4E9", "#0072B2", "#D55E00", "#CC79A7")
@@ -69,7 +69,7 @@ CLIENTS = tuple(Kind(key, "round", said, _round, key) for key, said in SPREAD.it
 KINDS = (*ACCURACY, *LOSSES, *CLIENTS, *DIAGNOSTICS)
 
 
-def drawable(experiments: Sequence[Experiment]) -> dict[Kind, list[Experiment]]:
+def drawable(experiments: Sequence[Series]) -> dict[Kind, list[Series]]:
     """For each figure that any of them has numbers for, those that have."""
     completed = [e for e in experiments if e.runs]
     having = {kind: [e for e in completed if len(curve(e, kind)[0])] for kind in KINDS}
@@ -77,7 +77,7 @@ def drawable(experiments: Sequence[Experiment]) -> dict[Kind, list[Experiment]]:
 
 
 def draw(
-    experiments: Sequence[Experiment], kind: Kind, columns: int = 4, ylim: tuple[float, float] | None = None
+    experiments: Sequence[Series], kind: Kind, columns: int = 4, ylim: tuple[float, float] | None = None
 ) -> Figure:
     """A panel for each problem, a line for each experiment that is :func:`drawable`: the mean over its seeds.
 
@@ -104,7 +104,7 @@ def draw(
 class Line:
     """What is drawn of an experiment, and how."""
 
-    experiment: Experiment
+    experiment: Series
     colour: str
     style: str
     label: str
@@ -114,7 +114,7 @@ class Line:
 Curve = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
 
-def curve(e: Experiment, kind: Kind) -> Curve:
+def curve(e: Series, kind: Kind) -> Curve:
     """x, mean and spread of y over the seeds, at the rounds that all of them evaluated and have numbers for."""
     by_round = [{int(line["round"]): (kind.x(run, line), line.get(kind.y)) for line in run.lines} for run in e.runs]
     common = sorted(set.intersection(*(set(points) for points in by_round)))
@@ -126,7 +126,7 @@ def curve(e: Experiment, kind: Kind) -> Curve:
     return x, y.mean(1), y.std(1, ddof=1) if y.shape[1] > 1 else np.zeros(len(y))
 
 
-def shown(experiments: Sequence[Experiment]) -> list[Line]:
+def shown(experiments: Sequence[Series]) -> list[Line]:
     """The lines of a panel: a method has a colour and its experiments styles; of one method alone they have colours."""
     methods = list(dict.fromkeys(e.method for e in experiments))
     if len(methods) == 1 and 1 < len(experiments) <= SHADES:
@@ -161,9 +161,7 @@ def window(curves: Sequence[Curve]) -> tuple[float, float]:
     return bottom - margin, top + margin
 
 
-def _panel(
-    axes: Axes, panel: str, experiments: Sequence[Experiment], kind: Kind, ylim: tuple[float, float] | None
-) -> None:
+def _panel(axes: Axes, panel: str, experiments: Sequence[Series], kind: Kind, ylim: tuple[float, float] | None) -> None:
     curves = [(line, curve(line.experiment, kind)) for line in shown(experiments)]
     name = kind.y_label
     if any(run.validated for e in experiments for run in e.runs):

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from fedmuon_app.report.figure import KINDS, Kind, draw, drawable
 from fedmuon_app.report.labels import HEAT_MAP, heat_maps
-from fedmuon_app.report.runs import Experiment
+from fedmuon_app.report.runs import Series
 from fedmuon_app.report.strip import SERVED, STRIP, served, strip
 
 WHOLE = {SERVED: served, STRIP: strip, HEAT_MAP: heat_maps}  # each is made by a function of its own
@@ -14,7 +14,7 @@ NAMES = tuple(kind.name for kind in (*KINDS, *WHOLE))
 
 
 def figures(
-    experiments: Sequence[Experiment],
+    experiments: Sequence[Series],
     wanted: Collection[str] | None = None,
     ylim: tuple[float, float] | None = None,
 ) -> dict[Kind, Figure]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedmuon_app.federation.folder import LABELS
 from fedmuon_app.report.figure import Kind
-from fedmuon_app.report.runs import Experiment
+from fedmuon_app.report.runs import Series
 
 HEAT_MAP = Kind("labels", "class", "examples of each client", lambda run, line: None)
 MOST_ROWS = 40  # clients that are named along the axis
@@ -24,7 +24,7 @@ def heat_map(labels: NDArray[np.int64], classes: Sequence[str], ids: Sequence[in
     return figure
 
 
-def heat_maps(experiments: Sequence[Experiment]) -> Figure | None:
+def heat_maps(experiments: Sequence[Series]) -> Figure | None:
     """A heat map for each problem, of the first of its runs that knows; None where none does."""
     found: dict[str, tuple[NDArray[np.int64], list[str], list[int]]] = {}
     for e in experiments:

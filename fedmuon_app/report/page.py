@@ -10,14 +10,14 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 from markupsafe import Markup
 
 from fedmuon_app.report.figure import Kind
-from fedmuon_app.report.runs import Experiment, Run
+from fedmuon_app.report.runs import Run, Series
 from fedmuon_app.report.table import Table
 
 INK = "#000000"  # matplotlib's; on the page it is the text's colour, light or dark
 
 
 def page(
-    experiments: Sequence[Experiment],
+    experiments: Sequence[Series],
     tables: Sequence[Table],
     figures: Mapping[Kind, str],
     folder: Path,

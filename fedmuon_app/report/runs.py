@@ -88,7 +88,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Experiment:
+class Series:
     """Runs that differ in their seeds only.
 
     Attributes:
@@ -146,7 +146,7 @@ class Experiment:
         return f"{self.name}, {self.settings}" if self.settings else self.name
 
 
-def experiments(runs: Iterable[Run]) -> list[Experiment]:
+def experiments(runs: Iterable[Run]) -> list[Series]:
     """Group runs that differ in nothing but what is incidental; sorted by panel, method and settings.
 
     Of runs that do not even differ in their seed, the same numbers twice, the first that completed counts.
@@ -160,13 +160,13 @@ def experiments(runs: Iterable[Run]) -> list[Experiment]:
     for members, panel in zip(groups.values(), panels, strict=True):
         by_seed = [run for _, run in sorted(members.items())]
         named.setdefault((panel, str(by_seed[0].config["algorithm.name"])), []).append(by_seed)
-    result: list[Experiment] = []
+    result: list[Series] = []
     for (panel, method), alike in named.items():
         differing = _differing([seeds[0].config for seeds in alike])
         for seeds in alike:
             own = {key: seeds[0].config.get(key) for key in differing}
             completed = [run for run in seeds if not run.failed]
-            result.append(Experiment(panel, method, own, completed, [run for run in seeds if run.failed]))
+            result.append(Series(panel, method, own, completed, [run for run in seeds if run.failed]))
     order = {name: i for i, name in enumerate(METHODS)}
     return sorted(result, key=lambda e: (e.panel, order.get(e.method, len(order)), e.method, e.settings))
 

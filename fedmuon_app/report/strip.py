@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from fedmuon_app.federation.folder import JUDGED
 from fedmuon_app.report.figure import Kind, curve, shown
-from fedmuon_app.report.runs import LAST, Experiment, Run
+from fedmuon_app.report.runs import LAST, Run, Series
 
 STRIP = Kind("clients", "method", "accuracy of each client", lambda run, line: None)
 SERVED = Kind("clients_served", "round", "mean, 10th percentile and worst client", lambda run, line: line["round"])
@@ -27,7 +27,7 @@ def of_clients(run: Run) -> dict[str, float]:
     return {i: fmean(line[i][0] for line in lines if i in line) for i in sorted({i for line in lines for i in line})}
 
 
-def strip(experiments: Sequence[Experiment]) -> Figure | None:
+def strip(experiments: Sequence[Series]) -> Figure | None:
     """A dot a client, a column a method, a panel a problem; None where nothing is known of clients."""
     known = {id(e): [accuracy for run in e.runs for accuracy in of_clients(run).values()] for e in experiments}
     some = [e for e in experiments if known[id(e)]]
@@ -49,7 +49,7 @@ def strip(experiments: Sequence[Experiment]) -> Figure | None:
     return figure
 
 
-def served(experiments: Sequence[Experiment]) -> Figure | None:
+def served(experiments: Sequence[Series]) -> Figure | None:
     """Over the rounds the clients' mean, 10th percentile and worst of each method; None where no client was asked."""
     kinds = {replace(SERVED, y=key): style for key, style in PARTS.items()}
     some = [e for e in experiments if e.runs and all(len(curve(e, kind)[0]) for kind in kinds)]

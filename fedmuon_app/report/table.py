@@ -14,7 +14,7 @@ from fedmuon_app.config import load
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.diagnostics import MEASURES
 from fedmuon_app.federation.judging import SPREAD
-from fedmuon_app.report.runs import LAST, Experiment, Run, in_words, short
+from fedmuon_app.report.runs import LAST, Run, Series, in_words, short
 
 LEVELS = (0.80, 0.85, 0.88, 0.90)
 STEP_SIZES = ("algorithm.lr", "algorithm.vector_lr", "algorithm.outer_lr")
@@ -44,23 +44,23 @@ class Table:
         return [j for j in range(len(self.columns)) if any(row.cells[j] for row in self.rows)]
 
 
-def tables(experiments: Sequence[Experiment]) -> list[Table]:
+def tables(experiments: Sequence[Series]) -> list[Table]:
     """All tables that these experiments have anything for."""
     made = (make(experiments) for make in (accuracy, losses, clients, recall, reached, step_sizes, diagnostics))
     return [table for table in made if table.rows]
 
 
-def accuracy(experiments: Sequence[Experiment]) -> Table:
+def accuracy(experiments: Sequence[Series]) -> Table:
     """A row an experiment: means over its seeds, and the spread of the final accuracy."""
     return _results([e for e in experiments if e.metric == "test_accuracy"], "accuracy", "Accuracy")
 
 
-def losses(experiments: Sequence[Experiment]) -> Table:
+def losses(experiments: Sequence[Series]) -> Table:
     """The same of tasks that go by their loss."""
     return _results([e for e in experiments if e.metric == "test_loss"], "loss", "Loss")
 
 
-def _results(experiments: Sequence[Experiment], name: str, title: str) -> Table:
+def _results(experiments: Sequence[Series], name: str, title: str) -> Table:
     rows = []
     for e in experiments:
         results = [run.result for run in e.runs]
@@ -90,7 +90,7 @@ def _results(experiments: Sequence[Experiment], name: str, title: str) -> Table:
     return Table(name, title, caption, columns, rows)
 
 
-def reached(experiments: Sequence[Experiment]) -> Table:
+def reached(experiments: Sequence[Series]) -> Table:
     """Rounds and megabytes (both ways) that each experiment needed for each accuracy that any has reached."""
     completed = [e for e in experiments if e.runs]
     levels = [x for x in LEVELS if any(run.reached(x) for e in completed for run in e.runs)]
@@ -111,9 +111,9 @@ def reached(experiments: Sequence[Experiment]) -> Table:
     return Table("reached", "To reach an accuracy", caption, columns, rows if levels else [])
 
 
-def step_sizes(experiments: Sequence[Experiment]) -> Table:
+def step_sizes(experiments: Sequence[Series]) -> Table:
     """Where a method was tried with several step sizes: the best ones, beside the paper's."""
-    grids: dict[tuple[str, str, str], list[Experiment]] = {}
+    grids: dict[tuple[str, str, str], list[Series]] = {}
     for e in experiments:
         other = in_words({key: value for key, value in e.own.items() if key not in STEP_SIZES})
         grids.setdefault((e.panel, e.method, other), []).append(e)
@@ -148,7 +148,7 @@ def step_sizes(experiments: Sequence[Experiment]) -> Table:
     return Table("step_sizes", "Step sizes", caption, columns, rows)
 
 
-def diagnostics(experiments: Sequence[Experiment]) -> Table:
+def diagnostics(experiments: Sequence[Series]) -> Table:
     """What was measured beside the accuracy, at the end."""
     caption = (
         f"Means of the last {LAST} evaluations and over seeds: how far clients go in a round, the gradient of f over "
@@ -157,7 +157,7 @@ def diagnostics(experiments: Sequence[Experiment]) -> Table:
     return _measured(experiments, "diagnostics", "Diagnostics", caption, MEASURES)
 
 
-def clients(experiments: Sequence[Experiment]) -> Table:
+def clients(experiments: Sequence[Series]) -> Table:
     """How well the clients are served, at the end."""
     caption = (
         f"Means of the last {LAST} evaluations and over seeds, of what the clients asked say of X on "
@@ -166,7 +166,7 @@ def clients(experiments: Sequence[Experiment]) -> Table:
     return _measured(experiments, "clients", "Client by client", caption, SPREAD)
 
 
-def recall(experiments: Sequence[Experiment]) -> Table:
+def recall(experiments: Sequence[Series]) -> Table:
     """Of each class what share is recognised, and what it is taken for otherwise."""
     rows = []
     for e in experiments:
@@ -184,7 +184,7 @@ def recall(experiments: Sequence[Experiment]) -> Table:
     )
 
 
-def _measured(experiments: Sequence[Experiment], name: str, title: str, caption: str, keys: Mapping[str, str]) -> Table:
+def _measured(experiments: Sequence[Series], name: str, title: str, caption: str, keys: Mapping[str, str]) -> Table:
     """A column for each of these keys of metrics.jsonl."""
     rows = []
     for e in experiments:
@@ -195,7 +195,7 @@ def _measured(experiments: Sequence[Experiment], name: str, title: str, caption:
     return Table(name, title, caption, ("data", "method", "settings", *keys.values()), rows)
 
 
-def _papers(method: str, tried: Sequence[Experiment]) -> tuple[str, str]:
+def _papers(method: str, tried: Sequence[Series]) -> tuple[str, str]:
     """The paper's step sizes for this problem, and the accuracy that they had here."""
     config = tried[0].config
     steps = paper_steps(str(config["dataset.name"]), method, float(config["partition.beta"] or 0))
@@ -206,7 +206,7 @@ def _papers(method: str, tried: Sequence[Experiment]) -> tuple[str, str]:
     return _format((*steps, 1.0)), found
 
 
-def _edges(best: Experiment, tried: Sequence[Experiment]) -> str:
+def _edges(best: Series, tried: Sequence[Series]) -> str:
     """Which of the best step sizes are the largest, or the smallest, of several that were tried."""
     found = []
     for key in STEP_SIZES:
@@ -228,7 +228,7 @@ def paper_steps(dataset: str, method: str, beta: float) -> tuple[float, float | 
     return None if method == "muloco" else (a.lr, a.vector_lr)
 
 
-def _numbers(e: Experiment) -> tuple[float | None, ...]:
+def _numbers(e: Series) -> tuple[float | None, ...]:
     return tuple(e.config[key] for key in STEP_SIZES)
 
 

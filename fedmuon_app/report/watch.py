@@ -13,7 +13,7 @@ from fedmuon_app.report.figure import png_and_svg
 from fedmuon_app.report.figures import figures
 from fedmuon_app.report.files import read_runs
 from fedmuon_app.report.page import page
-from fedmuon_app.report.runs import Experiment, Run, experiments
+from fedmuon_app.report.runs import Run, Series, experiments
 from fedmuon_app.report.table import Row, Table, tables
 
 REFRESH = 10  # seconds between a browser's looks
@@ -82,7 +82,7 @@ def html(folders: Sequence[Path], methods: Callable[[Sequence[Run]], list[Run]])
     )
 
 
-def going(experiments: Sequence[Experiment], sweeps: Sequence[str] = ()) -> Table:
+def going(experiments: Sequence[Series], sweeps: Sequence[str] = ()) -> Table:
     """How far the runs are that are not complete; ``sweeps`` are sentences on whole sweeps."""
     rows, total = [], 0
     for e in experiments:

@@ -16,7 +16,7 @@ Gradient = Callable[[Tensor, int], Tensor]
 
 
 @dataclass
-class Game:
+class ToyFederation:
     """n clients with one parameter ``w`` each, and a server.
 
     Attributes:
@@ -57,7 +57,7 @@ class Game:
         """What client ``i`` has kept."""
         return self.states.get(i) or initial_state(self.method, self.layout, self.server.X)
 
-    def start_at_gradients(self) -> "Game":
+    def start_at_gradients(self) -> "ToyFederation":
         """C_i^(0) = M_i^(0) = ∇F_i(X^(0)), as Theorems 2 and 3 want it."""
         updates = []
         for i in range(len(self.gradients)):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedmuon_app.algorithms.methods import METHODS, Hyper
 from fedmuon_app.algorithms.steps import Muon
-from fedmuon_app.theory.game import Game
+from fedmuon_app.theory.game import ToyFederation
 
 ETA, ALPHA, ROUNDS = 2.0**-6, 0.5, 250
 OUTER = {"muloco": (0.7, 0.6)}  # η_s and μ
@@ -62,7 +62,7 @@ def walk(
     if isinstance(row.matrix_step, Muon):
         row = replace(row, matrix_step=Muon(norm=norm, scale="one", T=None))
     gradients = [lambda X, step: X, lambda X, step: X + a * U]
-    game = Game(row, hp, gradients, -a / 4 * U, outer_lr=outer_lr, outer_momentum=outer_momentum)
+    game = ToyFederation(row, hp, gradients, -a / 4 * U, outer_lr=outer_lr, outer_momentum=outer_momentum)
     path = [game.x]
     for _ in range(rounds):
         game.round([0, 1])

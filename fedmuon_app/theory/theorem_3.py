@@ -15,7 +15,7 @@ from fedmuon_app.algorithms.methods import METHODS, Hyper
 from fedmuon_app.algorithms.newton_schulz import QUINTIC, newton_schulz
 from fedmuon_app.algorithms.norms import exponent, schatten
 from fedmuon_app.algorithms.steps import Muon
-from fedmuon_app.theory.game import Game, quadratics
+from fedmuon_app.theory.game import ToyFederation, quadratics
 
 N, D1, D2, ROUNDS, ETA = 4, 4, 6, 200, 0.03
 ITERATIONS = tuple(range(9))
@@ -46,7 +46,7 @@ def play(T: int, rounds: int) -> tuple[list[Tensor], Tensor]:
     """∇f(X^(r)) for each r, and all that the LMO was given: float64[rounds·n, d1, d2]."""
     gradients, _ = quadratics(N, D1, D2)
     method, hp = replace(METHODS["fedmuon"], matrix_step=Muon(T=T, scale="one")), Hyper(ETA, ETA, alpha=0.5)
-    game = Game(method, hp, gradients, torch.zeros(D1, D2, dtype=torch.float64)).start_at_gradients()
+    game = ToyFederation(method, hp, gradients, torch.zeros(D1, D2, dtype=torch.float64)).start_at_gradients()
     path, given = [], []
     for _ in range(rounds):
         path.append(sum((g(game.x, 0) for g in gradients), torch.zeros_like(game.X0)) / N)

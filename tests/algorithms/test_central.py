@@ -6,7 +6,7 @@ from torch import Tensor
 
 from fedmuon_app.algorithms.methods import METHODS, Hyper
 from fedmuon_app.algorithms.newton_schulz import QUINTIC
-from tests.games import Game, Gradient, quadratics
+from tests.games import Gradient, ToyFederation, quadratics
 
 HP = Hyper(lr=0.02, vector_lr=0.1, alpha=0.1)
 SHAPE = (4, 6)
@@ -31,7 +31,7 @@ def central(gradient: Gradient, steps: int, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("method", ["fedmuon", "localmuon"])
 def test_one_client_is_torchs_muon_step_by_step(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     gradients, _ = quadratics(1, *SHAPE, noise=0.1)
-    game = Game(METHODS[method], HP, gradients, torch.ones(SHAPE, dtype=torch.float64), K=1)
+    game = ToyFederation(METHODS[method], HP, gradients, torch.ones(SHAPE, dtype=torch.float64), K=1)
     for X in central(gradients[0], 30, monkeypatch):
         game.play(1)
         torch.testing.assert_close(game.server.X, X, atol=1e-10, rtol=1e-10)
@@ -41,7 +41,7 @@ def test_one_client_is_torchs_muon_step_by_step(method: str, monkeypatch: pytest
 def test_clients_with_the_same_data_and_full_batches_are_central_muon(K: int, monkeypatch: pytest.MonkeyPatch) -> None:
     gradients, _ = quadratics(1, *SHAPE, noise=0.0)
     start = torch.ones(SHAPE, dtype=torch.float64)
-    game = Game(METHODS["fedmuon"], HP, gradients * 5, start, K=K)
+    game = ToyFederation(METHODS["fedmuon"], HP, gradients * 5, start, K=K)
     for X in central(gradients[0], 6 * K, monkeypatch)[K - 1 :: K]:
         game.play(1)
         torch.testing.assert_close(game.server.X, X, atol=1e-10, rtol=1e-10)

@@ -18,7 +18,7 @@ from fedmuon_app.algorithms.methods import METHODS, Hyper, Method
 from fedmuon_app.algorithms.newton_schulz import QUINTIC
 from fedmuon_app.algorithms.server import initial_server, server_step
 from fedmuon_app.algorithms.steps import Adam, Muon, Sgd
-from tests.games import Game, quadratics
+from tests.games import ToyFederation, quadratics
 
 HP = Hyper(lr=0.01, vector_lr=0.02)
 
@@ -87,7 +87,7 @@ def test_the_first_step_goes_downhill(name: str) -> None:
 def test_one_fedmuon_client_alone_is_localmuon() -> None:
     gradients, _ = quadratics(1, 4, 6, noise=0.1)
     start = torch.ones(4, 6, dtype=torch.float64)
-    fed, local = (Game(METHODS[name], HP, gradients, start, K=3).play(20) for name in ("fedmuon", "localmuon"))
+    fed, local = (ToyFederation(METHODS[name], HP, gradients, start, K=3).play(20) for name in ("fedmuon", "localmuon"))
     torch.testing.assert_close(fed.x, local.x, atol=1e-12, rtol=0)
 
 

@@ -49,7 +49,7 @@ def test_threads_that_need_different_settings_have_them_and_leave_none_changed(m
                 wrong.extend(matmul.fp32_precision for _ in range(3) if matmul.fp32_precision != wanted)
                 time.sleep(0)
 
-    threads = [threading.Thread(target=work, args=job) for job in [(SMALL, "ieee"), (LARGE, "bf16")] * 2]
+    threads = [threading.Thread(target=work, args=experiment) for experiment in [(SMALL, "ieee"), (LARGE, "bf16")] * 2]
     for thread in threads:
         thread.start()
     for thread in threads:

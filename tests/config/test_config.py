@@ -8,11 +8,11 @@ from benchmarks.attacks import RULES
 from fedmuon_app.algorithms.lmo import SCALES
 from fedmuon_app.algorithms.methods import METHODS
 from fedmuon_app.algorithms.schedules import SHAPES
-from fedmuon_app.build import build_method
 from fedmuon_app.config import conf_dir, dump, load, loads, names, split
 from fedmuon_app.data.augment import AUGMENTATIONS
 from fedmuon_app.engines import ENGINES
 from fedmuon_app.errors import InputError
+from fedmuon_app.experiment import build_method
 
 CHOICES = sorted(path.relative_to(conf_dir()).with_suffix("") for path in conf_dir().rglob("*.yaml"))
 

@@ -5,14 +5,14 @@ import pytest
 
 from fedmuon_app.config import names
 from fedmuon_app.data.examples import Indices
-from fedmuon_app.data.partition import Deal, partition
+from fedmuon_app.data.partition import PartitionSpec, partition
 from fedmuon_app.errors import InputError
 
 LABELS = np.arange(3000) % 10
 
 
 def deal(name: str, n: int = 10, beta: float = 0.5, seed: int = 0, labels: Indices = LABELS) -> list[Indices]:
-    return partition(labels, n, Deal(name, beta, 2, 2), seed)
+    return partition(labels, n, PartitionSpec(name, beta, 2, 2), seed)
 
 
 @pytest.mark.parametrize("name", names("partition"))
@@ -48,7 +48,7 @@ def test_a_clients_mix_of_classes_is_dirichlets() -> None:
     labels = np.arange(200_000) % 10
     beta, squares = 1.0, []
     for seed in range(3):
-        parts = partition(labels, 400, Deal("dirichlet", beta, 2, 2), seed)
+        parts = partition(labels, 400, PartitionSpec("dirichlet", beta, 2, 2), seed)
         counts = np.array([np.bincount(labels[part], minlength=10) for part in parts])
         squares.append(((counts / counts.sum(1, keepdims=True)) ** 2).sum(1).mean())
     assert np.mean(squares) == pytest.approx((beta + 1) / (10 * beta + 1), rel=0.05)
@@ -80,7 +80,7 @@ def test_many_clients_may_be_left_without_data() -> None:
 
 def test_what_cannot_be_dealt_is_refused() -> None:
     with pytest.raises(InputError, match="cannot be dealt to 5 clients"):
-        partition(LABELS, 5, Deal("pathological", 0.1, 20, 2), 0)  # 20 of 10 classes
+        partition(LABELS, 5, PartitionSpec("pathological", 0.1, 20, 2), 0)  # 20 of 10 classes
 
 
 def test_more_clients_than_examples_leave_some_without() -> None:
@@ -93,7 +93,7 @@ def test_a_cached_partition_is_the_same_and_a_broken_one_is_dealt_again(tmp_path
     assert min(map(len, expected)) == 0
 
     def cached() -> list[Indices]:
-        return partition(LABELS, 50, Deal("dirichlet_by_class", 0.05, 2, 2), 0, tmp_path / "cache")
+        return partition(LABELS, 50, PartitionSpec("dirichlet_by_class", 0.05, 2, 2), 0, tmp_path / "cache")
 
     for _ in range(2):
         assert all((a == b).all() for a, b in zip(cached(), expected, strict=True))
@@ -107,11 +107,11 @@ def test_a_cached_partition_is_the_same_and_a_broken_one_is_dealt_again(tmp_path
 def test_a_cache_that_cannot_be_written_ends_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
     for cache in (tmp_path / "file" / "cache", Path("/proc/cache")):
-        assert partition(LABELS, 4, Deal("iid", 0.1, 2, 2), 0, cache)
+        assert partition(LABELS, 4, PartitionSpec("iid", 0.1, 2, 2), 0, cache)
         assert "the partition cannot be kept in" in caplog.text
 
 
 def test_another_partition_has_another_place_in_the_cache(tmp_path: Path) -> None:
     for beta, seed in ((0.1, 0), (0.2, 0), (0.1, 1)):
-        partition(LABELS, 4, Deal("dirichlet", beta, 2, 2), seed, tmp_path)
+        partition(LABELS, 4, PartitionSpec("dirichlet", beta, 2, 2), seed, tmp_path)
     assert len(list(tmp_path.iterdir())) == 3

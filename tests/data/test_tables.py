@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 import torch
 
-from fedmuon_app.build import build
 from fedmuon_app.config import load
 from fedmuon_app.data.tables import table, text
 from fedmuon_app.engines import in_process
 from fedmuon_app.errors import InputError
+from fedmuon_app.experiment import build
 
 
 @pytest.fixture
@@ -88,9 +88,9 @@ def test_a_hospital_a_client(patients: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"partition.column = town: the data has age"):
         build(load([*words, "partition.column=town", "federation.num_clients=3"]))
     c = load([*words, "federation.num_clients=3"])
-    job = build(c)
-    for part in job.clients.parts:
-        assert len({job.data.columns["hospital"][i] for i in part}) == 1
+    experiment = build(c)
+    for part in experiment.clients.parts:
+        assert len({experiment.data.columns["hospital"][i] for i in part}) == 1
     in_process.run(c, tmp_path / "run")
     assert (tmp_path / "run" / "result.json").exists()
     with pytest.raises(InputError, match="have no single label to be dealt by"):

@@ -20,8 +20,8 @@ class Faulty(ClientApp):
         reply = client_app.app(message, context)
         if message.metadata.message_type != "train":
             return reply
-        client, turn, _ = read_call(message.content.config_records["call"])
-        luck = random.Random(f"{client} {turn}").random()
+        client, call_id, _ = read_call(message.content.config_records["call"])
+        luck = random.Random(f"{client} {call_id}").random()
         if luck < LOST:
             raise ConnectionError("lost on the way")
         if luck < LOST + DELAYED:

@@ -11,18 +11,18 @@ from fedmuon_app.algorithms.client import ClientState
 from fedmuon_app.config import load
 from fedmuon_app.engines import in_process
 from fedmuon_app.federation import checkpoint
-from fedmuon_app.federation.checkpoint import Standing
+from fedmuon_app.federation.checkpoint import RunState
 from fedmuon_app.federation.states import ClientStates, FileStates
 
 CPU = torch.device("cpu")
 
 
-def bend(standing: Standing, states_of: Callable[[int], ClientStates], n: int) -> float:
+def bend(standing: RunState, states_of: Callable[[int], ClientStates], n: int) -> float:
     """‖C - (1/n) Σ C_i‖ over the root mean square of the ‖C_i‖ (float32's rounding is of their size, not of C's).
 
-    C is the checkpoint's, C_i the client's after the turn that the checkpoint counts.
+    C is the checkpoint's, C_i the client's after the call_id that the checkpoint counts.
     """
-    kept: list[Tensor] = [states_of(i).load(i, turn).C.double() for i, turn in standing.counted.items()]
+    kept: list[Tensor] = [states_of(i).load(i, call_id).C.double() for i, call_id in standing.counted.items()]
     off = standing.server.C.double() - torch.stack(kept).sum(0) / n
     return float(off.norm() / (torch.stack(kept).square().sum() / n).sqrt())
 

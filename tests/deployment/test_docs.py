@@ -138,7 +138,7 @@ def test_sites_with_pictures_of_their_own(four: dict[str, Machine]) -> None:
     assert judged[-1]["0"][2] == 3  # a fifth of 16
     standing, _ = checkpoint.read(folder)
     assert list(standing.clients) == [0, 1, 2]
-    assert standing.counted[2].life == 2
+    assert standing.counted[2].attempt == 2
     result = json.loads((folder / "result.json").read_text())
     assert (result["partition"], result["beta"], result["train_examples"]) == ("own", None, None)
     assert difference(folder, [site.path("/var/lib/fedmuon/states") for site in sites], 3) < 1e-6

@@ -31,9 +31,9 @@ def test_a_run_with_losses_delays_and_a_liar_ends_where_the_undisturbed_one_does
     in_process.run(load([]), tmp_path / "undisturbed")
     results = [json.loads((tmp_path / name / "result.json").read_text()) for name in ("run", "undisturbed")]
     standing, _ = checkpoint.read(tmp_path / "run")
-    job = in_process.build(c)
+    experiment = in_process.build(c)
     states = checkpoint.states_beside(
-        tmp_path / "run", len(job.clients.parts), job.clients.initial_state(), torch.device("cpu")
+        tmp_path / "run", len(experiment.clients.parts), experiment.clients.initial_state(), torch.device("cpu")
     )
     off = bend(standing, lambda client: states, c.federation.num_clients)
     late = (tmp_path / "run" / "run.log").read_text().count("too late: the reply")

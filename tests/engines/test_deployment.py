@@ -14,8 +14,8 @@ from fedmuon_app.errors import InputError
 LOG = """INFO :      Starting logstream for run_id `7`
 INFO fedmuon: 2 rounds, 4 of 4 clients in each, seed 0
 WARNING fedmuon: round 1: client 3 is dropped: X_i is not finite
-INFO fedmuon: round 1: accuracy 0.125, loss 2.300, train loss none
-INFO fedmuon: round 2: accuracy 0.250, loss nan, train loss 2.100
+INFO fedmuon: evaluated {"round": 1, "test_accuracy": 0.125, "test_loss": 2.3, "train_loss": null}
+INFO fedmuon: evaluated {"round": 2, "test_accuracy": 0.25, "test_loss": null, "train_loss": 2.1}
 ERROR fedmuon: no good reply in 3 rounds in a row: out of memory
 INFO :      something of Flower's
 """
@@ -31,7 +31,7 @@ def test_a_runs_log_becomes_progress_warnings_and_the_reason_of_its_end(capsys: 
         "round 1: client 3 is dropped: X_i is not finite",
     ]
     assert lines[2].startswith("run  round 1/2  accuracy 0.125  test loss 2.300  train loss none")
-    assert lines[3].startswith("run  round 2/2  accuracy 0.250  test loss nan  train loss 2.100")
+    assert lines[3].startswith("run  round 2/2  accuracy 0.250  test loss none  train loss 2.100")
     assert len(lines) == 4
 
 
@@ -60,7 +60,8 @@ def test_a_certificate_or_none(tmp_path: Path) -> None:
 
 
 def test_a_run_that_goes_on_shows_the_speed_of_this_life(capsys: pytest.CaptureFixture[str]) -> None:
-    log = ["INFO fedmuon: goes on after round 90\n", "INFO fedmuon: round 91: accuracy 0.1, loss 2.3, train loss 2.1\n"]
+    last = '{"round": 91, "test_accuracy": 0.1, "test_loss": 2.3, "train_loss": 2.1}'
+    log = ["INFO fedmuon: goes on after round 90\n", f"INFO fedmuon: evaluated {last}\n"]
     with Progress(100, "run") as progress:
         progress._started -= 900  # as long as if all 90 had been waited for
         follow(log, progress)

@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,12 @@ SMALL = ["rounds=13", "evaluation.every=4", "checkpoint.every=5", "local.steps=1
 def killed_after(r: int, config: Config, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run it in a process that ends at once, without another word, after round r."""
 
-    def watch(self: Progress, round_: int, line: Mapping[str, Any] | None) -> None:
+    def watch(self: Progress, round_: int, server: object) -> None:
         if round_ == r:
             os._exit(9)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Progress, "__call__", watch)
+        patch.setattr(Progress, "after_round", watch)
         process = multiprocessing.get_context("fork").Process(target=in_process.run, args=(config, folder))
         process.start()
         process.join()
@@ -41,7 +40,7 @@ def killed_after(r: int, config: Config, folder: Path, monkeypatch: pytest.Monke
 def same_run(folder: Path, other: Path) -> None:
     (a, log), (b, other_log) = (checkpoint.read(f) for f in (folder, other))
     assert all(torch.equal(getattr(a.server, name), getattr(b.server, name)) for name in "XCU")
-    assert [turn.round for turn in a.counted.values()] == [turn.round for turn in b.counted.values()]
+    assert [call_id.round for call_id in a.counted.values()] == [call_id.round for call_id in b.counted.values()]
     for one in (log, other_log):
         del one["seconds"]
     assert log == other_log
@@ -63,7 +62,7 @@ def test_killed_twice_and_resumed_it_ends_with_the_same_bits(
     killed_after(9, load([*words, *start, "resume=auto"]), tmp_path / "run", monkeypatch)
     in_process.run(load([*words, *start, "resume=auto"]), tmp_path / "run")
     same_run(tmp_path / "run", tmp_path / "whole")
-    assert checkpoint.read(tmp_path / "run")[0].life == 3
+    assert checkpoint.read(tmp_path / "run")[0].attempt == 3
 
 
 REGULARISED = ["algorithm.schedule=cosine", "algorithm.warmup=3", "algorithm.weight_decay=0.1", "algorithm.clip=1",

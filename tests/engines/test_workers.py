@@ -12,33 +12,32 @@ from torch import Tensor, nn
 
 from fedmuon_app.algorithms.methods import METHODS
 from fedmuon_app.algorithms.server import Server
-from fedmuon_app.build import Job, build
 from fedmuon_app.config import load
 from fedmuon_app.engines.in_process import number_of_workers, one_by_one
 from fedmuon_app.engines.workers import WorkerDiedError, Workers
 from fedmuon_app.errors import InputError
+from fedmuon_app.experiment import Experiment, build
 from fedmuon_app.federation.loop import Evaluate, TrainClients, run_rounds
-from fedmuon_app.federation.replies import Failure
+from fedmuon_app.federation.protocol import NEVER, Acknowledged, CallId, Failure
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.federation.states import unnamed_states
-from fedmuon_app.federation.turns import NEVER, Counted, Turn
 
-FIRST = dict.fromkeys((0, 1, 2), Counted())
+FIRST = dict.fromkeys((0, 1, 2), Acknowledged())
 CPU = torch.device("cpu")
 SMALL = ["rounds=14", "evaluation.every=14", "local.steps=2", "local.batch_size=8", "federation.clients_per_round=3"]
 
 
-def a_job(*overrides: str) -> Job:
+def a_job(*overrides: str) -> Experiment:
     return build(load([*SMALL, *overrides]))
 
 
-def states_of(job: Job):  # noqa: ANN201
-    return nullcontext(unnamed_states(len(job.clients.parts), job.clients.initial_state(), CPU))
+def states_of(experiment: Experiment):  # noqa: ANN201
+    return nullcontext(unnamed_states(len(experiment.clients.parts), experiment.clients.initial_state(), CPU))
 
 
-def play(job: Job, train: TrainClients, evaluate: Evaluate, folder: Path) -> tuple[Server, str]:
-    ids = [i for i, m in job.sizes().items() if m]
-    server = run_rounds(job.plan, ids, job.server, train, evaluate, RunLog(folder, {}))
+def play(experiment: Experiment, train: TrainClients, evaluate: Evaluate, folder: Path) -> tuple[Server, str]:
+    ids = [i for i, m in experiment.sizes().items() if m]
+    server = run_rounds(experiment.plan, ids, experiment.server, train, evaluate, RunLog(folder, {}))
     return server, (folder / "metrics.jsonl").read_text().split('"seconds"')[0]
 
 
@@ -47,21 +46,21 @@ def play(job: Job, train: TrainClients, evaluate: Evaluate, folder: Path) -> tup
 def test_X_and_C_are_the_same_bits_however_many_workers_there_are(algorithm: str, start: str, tmp_path: Path) -> None:
     if start == "gradient" and METHODS[algorithm].control == "none":
         return
-    job = a_job(f"algorithm={algorithm}", f"algorithm.start={start}")
-    with states_of(job) as states:
-        alone, said = play(job, one_by_one(job, states), job.evaluate, tmp_path / "0")
+    experiment = a_job(f"algorithm={algorithm}", f"algorithm.start={start}")
+    with states_of(experiment) as states:
+        alone, said = play(experiment, one_by_one(experiment, states), experiment.evaluate, tmp_path / "0")
     for count in (1, 2) if algorithm != "fedmuon" else (1, 2, 5):
-        with states_of(job) as states, Workers(job, states, count, most=16) as pool:
-            server, says = play(job, pool.train, pool.evaluate, tmp_path / str(count))
+        with states_of(experiment) as states, Workers(experiment, states, count, most=16) as pool:
+            server, says = play(experiment, pool.train, pool.evaluate, tmp_path / str(count))
         assert all(torch.equal(x, y) for x, y in ((server.X, alone.X), (server.C, alone.C), (server.U, alone.U)))
         assert says == said  # round, accuracy and losses
 
 
 def test_a_client_that_diverges_fails_alone() -> None:
-    job = a_job("algorithm=fedavg")
-    with states_of(job) as states, Workers(job, states, 2, most=3) as pool:
-        job.clients.problem.layout.views(job.server.X)["fc3.bias"].fill_(torch.inf)
-        replies = pool.train(Turn(1, 1), FIRST, job.server.X, job.server.C)
+    experiment = a_job("algorithm=fedavg")
+    with states_of(experiment) as states, Workers(experiment, states, 2, most=3) as pool:
+        experiment.clients.objective.layout.views(experiment.server.X)["fc3.bias"].fill_(torch.inf)
+        replies = pool.train(CallId(1, 1), FIRST, experiment.server.X, experiment.server.C)
         assert all(
             isinstance(reply, Failure) and "in conv1.weight, conv2.weight, fc1.weight and 7 more:" in reply.reason
             for reply in replies.values()
@@ -85,13 +84,13 @@ class Breaks(nn.Module):
 
 
 def test_what_a_worker_raises_is_raised_here_with_its_traceback() -> None:
-    job = a_job("model=custom", "model._target_=tests.engines.test_workers.Breaks", "algorithm=fedavg")
+    experiment = a_job("model=custom", "model._target_=tests.engines.test_workers.Breaks", "algorithm=fedavg")
     with (
-        states_of(job) as states,
-        Workers(job, states, 1, most=3) as pool,
+        states_of(experiment) as states,
+        Workers(experiment, states, 1, most=3) as pool,
         pytest.raises(MemoryError, match="no more") as raised,
     ):
-        pool.train(Turn(1, 1), FIRST, job.server.X, job.server.C)
+        pool.train(CallId(1, 1), FIRST, experiment.server.X, experiment.server.C)
     assert "in forward" in raised.value.__notes__[0]
 
 
@@ -111,26 +110,26 @@ class BreaksOddly(Breaks):
 
 
 def test_an_exception_that_pickle_cannot_carry_keeps_its_words() -> None:
-    job = a_job("model=custom", "model._target_=tests.engines.test_workers.BreaksOddly", "algorithm=fedavg")
+    experiment = a_job("model=custom", "model._target_=tests.engines.test_workers.BreaksOddly", "algorithm=fedavg")
     with (
-        states_of(job) as states,
-        Workers(job, states, 1, most=3) as pool,
+        states_of(experiment) as states,
+        Workers(experiment, states, 1, most=3) as pool,
         pytest.raises(RuntimeError, match="UnportableError: layer broke with 3"),
     ):
-        pool.train(Turn(1, 1), FIRST, job.server.X, job.server.C)
+        pool.train(CallId(1, 1), FIRST, experiment.server.X, experiment.server.C)
 
 
 def test_a_killed_worker_stops_the_run_with_a_sentence() -> None:
-    job = a_job()
-    with states_of(job) as states, Workers(job, states, 2, most=3) as pool:
+    experiment = a_job()
+    with states_of(experiment) as states, Workers(experiment, states, 2, most=3) as pool:
         os.kill(pool._processes[1].pid or 0, signal.SIGKILL)
         with pytest.raises(WorkerDiedError, match="exit code -9"):
-            pool.train(Turn(1, 1), FIRST, job.server.X, job.server.C)
+            pool.train(CallId(1, 1), FIRST, experiment.server.X, experiment.server.C)
 
 
 def test_workers_end_with_their_parent() -> None:
-    job = a_job()
-    with states_of(job) as states, Workers(job, states, 2, most=3) as pool:
+    experiment = a_job()
+    with states_of(experiment) as states, Workers(experiment, states, 2, most=3) as pool:
         for pipe in pool._pipes:
             pipe.close()  # as when the parent is killed
         for process in pool._processes:

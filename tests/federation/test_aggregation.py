@@ -10,16 +10,16 @@ from benchmarks.attacks import ATTACKS, attacked
 from fedmuon_app.algorithms.aggregation import median, trimmed_mean
 from fedmuon_app.algorithms.methods import METHODS
 from fedmuon_app.algorithms.server import initial_server, server_step
-from fedmuon_app.build import build, header, keeping
 from fedmuon_app.config import Config, load
 from fedmuon_app.engines import in_process
 from fedmuon_app.engines.in_process import one_by_one
+from fedmuon_app.experiment import build, header, keeping
 from fedmuon_app.federation import checkpoint
 from fedmuon_app.federation.aggregation import Aggregation, bent
-from fedmuon_app.federation.checkpoint import Standing, states_beside
-from fedmuon_app.federation.loop import run_rounds, with_data
+from fedmuon_app.federation.checkpoint import RunState, states_beside
+from fedmuon_app.federation.loop import nonempty_clients, run_rounds
+from fedmuon_app.federation.protocol import NEVER, CallId
 from fedmuon_app.federation.runlog import RunLog
-from fedmuon_app.federation.turns import NEVER, Turn
 from tests.federation.test_loop import good
 
 WORDS = [
@@ -29,24 +29,26 @@ WORDS = [
 
 
 def train(c: Config, folder: Path, attack: str | None = None, attackers: int = 2) -> RunLog:
-    job = build(c)
-    runlog = RunLog(folder, header(c, job), keeping=keeping(c))
-    states = states_beside(folder, 8, job.clients.initial_state(), job.clients.problem.device)
-    engine = one_by_one(job, states)
+    experiment = build(c)
+    runlog = RunLog(folder, header(c, experiment), keeping=keeping(c))
+    states = states_beside(folder, 8, experiment.clients.initial_state(), experiment.clients.objective.device)
+    engine = one_by_one(experiment, states)
     if attack:
         engine = attacked(engine, ATTACKS[attack], attackers)
-    server = run_rounds(job.plan, with_data(job.sizes(), 5), job.server, engine, job.evaluate, runlog)
-    runlog.finish(job.model(server.X))
+    server = run_rounds(
+        experiment.plan, nonempty_clients(experiment.sizes(), 5), experiment.server, engine, experiment.evaluate, runlog
+    )
+    runlog.finish(experiment.model(server.X))
     return runlog
 
 
 def expected_C(c: Config, folder: Path) -> torch.Tensor:
     """From the clients' own states, as the checkpoint counts them."""
-    standing, job = checkpoint.read(folder)[0], build(c)
-    states = states_beside(folder, 8, job.clients.initial_state(), torch.device("cpu"))
-    turns = [standing.cohort([i])[i].last for i in standing.clients]
+    standing, experiment = checkpoint.read(folder)[0], build(c)
+    states = states_beside(folder, 8, experiment.clients.initial_state(), torch.device("cpu"))
+    call_ids = [standing.cohort([i])[i].last for i in standing.clients]
     zero = torch.zeros_like(standing.server.C)
-    C_i = [zero if t == NEVER else states.load(i, t).C for i, t in zip(standing.clients, turns, strict=True)]
+    C_i = [zero if t == NEVER else states.load(i, t).C for i, t in zip(standing.clients, call_ids, strict=True)]
     rule = {
         "mean": lambda rows: torch.stack(rows).mean(0),
         "multi_krum": lambda rows: torch.stack(rows).mean(0),
@@ -92,8 +94,8 @@ def test_C_stays_that_of_the_rule_under_attack(attack: str, tmp_path: Path) -> N
     words = [*WORDS, "federation.aggregate=median", "algorithm.start=gradient"]
     train(load(words), tmp_path / "run", attack)
     standing = checkpoint.read(tmp_path / "run")[0]
-    job = build(load(words))
-    states = states_beside(tmp_path / "run", 8, job.clients.initial_state(), torch.device("cpu"))
+    experiment = build(load(words))
+    states = states_beside(tmp_path / "run", 8, experiment.clients.initial_state(), torch.device("cpu"))
     honest = torch.stack([states.load(i, standing.counted[i]).C for i in range(2, 8)])
     assert (honest.amin(0) - 1e-7 <= standing.server.C).all()
     assert (honest.amax(0) + 1e-7 >= standing.server.C).all()
@@ -103,8 +105,8 @@ def test_the_mean_is_the_papers_step() -> None:
     X = torch.randn(6)
     them = {i: good(torch.randn(6)) for i in range(3)}
     server = initial_server(METHODS["fedmuon"], X)
-    standing = Standing(server, clients=range(5))
-    after = Aggregation("mean", 0, 0.7, 0.0).step(standing, Turn(1, 1), them)
+    standing = RunState(server, clients=range(5))
+    after = Aggregation("mean", 0, 0.7, 0.0).step(standing, CallId(1, 1), them)
     assert torch.equal(after.X, server_step(server, list(them.values()), 5, 0.7).X)
 
 

@@ -10,22 +10,22 @@ from safetensors.torch import save_file
 from fedmuon_app.algorithms.server import Server
 from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation import checkpoint
-from fedmuon_app.federation.checkpoint import Standing
+from fedmuon_app.federation.checkpoint import RunState
 from fedmuon_app.federation.folder import CHECKPOINT
-from fedmuon_app.federation.runlog import Keeping, RunLog
-from fedmuon_app.federation.turns import NEVER, Counted, Turn
+from fedmuon_app.federation.protocol import NEVER, Acknowledged, CallId
+from fedmuon_app.federation.runlog import CheckpointOptions, RunLog
 
 CPU = torch.device("cpu")
 
 
-def a_standing() -> Standing:
+def a_standing() -> RunState:
     server = Server(torch.randn(7), torch.randn(7), torch.zeros(0))
-    return Standing(
+    return RunState(
         server,
         12,
         "ab12",
         2,
-        {0: Turn(1, 9), 3: Turn(2, 12)},
+        {0: CallId(1, 9), 3: CallId(2, 12)},
         silent=2,
         said=["away"],
         clients=[0, 3],
@@ -48,10 +48,10 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_what_a_client_is_told(tmp_path: Path) -> None:
     standing = checkpoint.write(tmp_path, a_standing(), {}, "").after(13, a_standing().server, [0, 1])
     assert standing.cohort([3, 1, 0, 2]) == {
-        0: Counted(Turn(2, 13), Turn(1, 9)),
-        1: Counted(Turn(2, 13), NEVER),
-        2: Counted(NEVER, NEVER),
-        3: Counted(Turn(2, 12), Turn(2, 12)),
+        0: Acknowledged(CallId(2, 13), CallId(1, 9)),
+        1: Acknowledged(CallId(2, 13), NEVER),
+        2: Acknowledged(NEVER, NEVER),
+        3: Acknowledged(CallId(2, 12), CallId(2, 12)),
     }
 
 
@@ -62,13 +62,15 @@ def test_a_damaged_checkpoint_is_refused_and_left_alone(tmp_path: Path) -> None:
     for broken in (b"", whole[: len(whole) // 2], whole[:-1] + bytes([whole[-1] ^ 1]), os.urandom(300)):
         file.write_bytes(broken)
         with pytest.raises(InputError, match=r"resume = .*checkpoint\.safetensors is damaged"):
-            RunLog(tmp_path, {}, keeping=Keeping("", 1, resume=True)).begin(a_standing().server, 0, 20)
+            RunLog(tmp_path, {}, keeping=CheckpointOptions("", 1, resume=True)).begin(a_standing().server, 0, 20)
         assert file.read_bytes() == broken
         (tmp_path / "metrics.jsonl").unlink(missing_ok=True)
 
 
 def test_a_checkpoint_of_another_version_is_refused_with_a_sentence(tmp_path: Path) -> None:
-    old = json.dumps({"round": 3, "experiment": "ab", "life": 1, "counted": {}, "log": {}, "config": "", "sha256": ""})
+    old = json.dumps(
+        {"round": 3, "experiment": "ab", "attempt": 1, "counted": {}, "log": {}, "config": "", "sha256": ""}
+    )
     save_file({name: torch.zeros(2) for name in "XCU"}, tmp_path / CHECKPOINT, {"about": old})
     with pytest.raises(InputError, match=r"of another version of this app \(form 1, this one reads 4\)"):
         checkpoint.read(tmp_path)
@@ -77,7 +79,7 @@ def test_a_checkpoint_of_another_version_is_refused_with_a_sentence(tmp_path: Pa
 def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runlog = RunLog(tmp_path, {}, keeping=Keeping("", 1))
+    runlog = RunLog(tmp_path, {}, keeping=CheckpointOptions("", 1))
     standing = runlog.begin(a_standing().server, 0, 20)
 
     def full(descriptor: int) -> None:
@@ -99,6 +101,6 @@ def test_a_folder_that_cannot_be_had_is_a_sentence(tmp_path: Path) -> None:
 def test_a_folder_is_one_processs(tmp_path: Path) -> None:
     runlog = RunLog(tmp_path, {})
     with pytest.raises(InputError, match="another process is writing a run there"):
-        RunLog(tmp_path, {}, keeping=Keeping(resume=True))
+        RunLog(tmp_path, {}, keeping=CheckpointOptions(resume=True))
     del runlog
     RunLog(tmp_path, {})

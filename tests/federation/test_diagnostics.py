@@ -8,11 +8,11 @@ from torch.nn import functional as F
 
 from fedmuon_app.algorithms.client import Update
 from fedmuon_app.algorithms.methods import METHODS
-from fedmuon_app.build import Job, build
 from fedmuon_app.config import load
 from fedmuon_app.engines import in_process
+from fedmuon_app.experiment import Experiment, build
 from fedmuon_app.federation import checkpoint
-from fedmuon_app.federation.checkpoint import Standing
+from fedmuon_app.federation.checkpoint import RunState
 from fedmuon_app.federation.diagnostics import MEASURES
 
 SMALL = ["rounds=3", "local.steps=2", "local.batch_size=16", "federation.num_clients=6"]
@@ -21,25 +21,27 @@ ALL = 10**6
 EXACT = [f"evaluation.diagnostics={ALL}", "partition=iid", "algorithm.lmo.norm=euclidean", "algorithm.lmo.exact=true"]
 
 
-def gradient_of_f(job: Job, X: Tensor) -> Tensor:
+def gradient_of_f(experiment: Experiment, X: Tensor) -> Tensor:
     """Plain autograd over all examples of each client at once."""
-    model = job.clients.problem.model.eval()
+    model = experiment.clients.objective.model.eval()
     with torch.no_grad():
-        for w, x in job.model(X).items():
+        for w, x in experiment.model(X).items():
             model.get_parameter(w).copy_(x)
     total = torch.zeros_like(X)
-    for part in job.clients.parts:
-        own = job.clients.examples.at(part)
-        loss = F.cross_entropy(model(job.clients.problem.inputs(own.inputs)), own.targets)
+    for part in experiment.clients.parts:
+        own = experiment.clients.examples.at(part)
+        loss = F.cross_entropy(model(experiment.clients.objective.inputs(own.inputs)), own.targets)
         g = torch.autograd.grad(loss, list(model.parameters()))
         names = [w for w, _ in model.named_parameters()]
-        total += job.clients.problem.layout.flat(dict(zip(names, g, strict=True))) / len(job.clients.parts)
+        total += experiment.clients.objective.layout.flat(dict(zip(names, g, strict=True))) / len(
+            experiment.clients.parts
+        )
     return total
 
 
-def layers(job: Job, x: Tensor) -> list[Tensor]:
-    views = job.clients.problem.layout.views(x)
-    return [views[w].reshape(len(views[w]), -1).double() for w in job.clients.problem.layout.matrices]
+def layers(experiment: Experiment, x: Tensor) -> list[Tensor]:
+    views = experiment.clients.objective.layout.views(x)
+    return [views[w].reshape(len(views[w]), -1).double() for w in experiment.clients.objective.layout.matrices]
 
 
 @pytest.mark.parametrize("algorithm", ["fedmuon", "localmuon", "scaffold"])
@@ -47,16 +49,16 @@ def test_the_measures_are_what_they_say(algorithm: str, tmp_path: Path) -> None:
     c = load([*SMALL, *EXACT, f"algorithm={algorithm}"])
     in_process.run(c, tmp_path)
     (line,) = [json.loads(text) for text in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    job = build(c)
+    experiment = build(c)
     standing, _ = checkpoint.read(tmp_path)
-    g = gradient_of_f(job, standing.server.X)
-    traces = [float(torch.linalg.matrix_norm(G, "nuc")) for G in layers(job, g)]
+    g = gradient_of_f(experiment, standing.server.X)
+    traces = [float(torch.linalg.matrix_norm(G, "nuc")) for G in layers(experiment, g)]
     assert line["gradient_norm"] == pytest.approx(float(g.norm()), rel=1e-4)
     assert line["gradient_trace_norm"] == pytest.approx(sum(traces), rel=1e-4)
     assert line["gradient_p_norm"] == pytest.approx(sum(traces), rel=1e-4)  # the exact oracle's p is 1
-    states = checkpoint.states_beside(tmp_path, 6, job.clients.initial_state(), torch.device("cpu"))
+    states = checkpoint.states_beside(tmp_path, 6, experiment.clients.initial_state(), torch.device("cpu"))
     momenta = [
-        layers(job, states.load(i, standing.counted[i]).M if i in standing.counted else torch.zeros_like(g))
+        layers(experiment, states.load(i, standing.counted[i]).M if i in standing.counted else torch.zeros_like(g))
         for i in range(6)
     ]
     assert len(standing.counted) > 3
@@ -73,14 +75,14 @@ def test_the_measures_are_what_they_say(algorithm: str, tmp_path: Path) -> None:
 
 
 def test_the_drift_is_from_what_the_round_began_with_and_all_that_is_known_without_the_data() -> None:
-    job = build(load(SMALL))
-    X, nothing = job.server.X, job.server.C
+    experiment = build(load(SMALL))
+    X, nothing = experiment.server.X, experiment.server.C
     good = {i: Update(X + size / len(X) ** 0.5, nothing, 1.0) for i, size in ((0, 1.0), (2, 3.0))}
-    (diagnostics,) = job.diagnostics(load([*SMALL, f"evaluation.diagnostics={ALL}"]), None)
-    found = diagnostics.measure(job.server, Standing(job.server), good)
+    (diagnostics,) = experiment.diagnostics(load([*SMALL, f"evaluation.diagnostics={ALL}"]), None)
+    found = diagnostics.measure(experiment.server, RunState(experiment.server), good)
     assert found.pop("client_drift") == pytest.approx(2.0, rel=1e-4)
     assert found == dict.fromkeys(list(MEASURES)[1:])
-    assert job.diagnostics(load(SMALL), None) == []
+    assert experiment.diagnostics(load(SMALL), None) == []
 
 
 def test_it_changes_nothing_of_a_run(tmp_path: Path) -> None:

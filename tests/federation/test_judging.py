@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from fedmuon_app.build import build
 from fedmuon_app.config import load
 from fedmuon_app.engines import in_process
+from fedmuon_app.experiment import build
 from fedmuon_app.federation.judging import Judged, hold_out, judges, spread
 
 HELD = ["dataset.client_validation=0.2", "evaluation.clients=all"]
@@ -61,13 +61,13 @@ def test_what_a_run_says_of_its_clients_is_what_they_say_of_its_model(tmp_path: 
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     by_client = [json.loads(line) for line in (tmp_path / "run" / "clients.jsonl").read_text().splitlines()]
     assert [line["round"] for line in by_client] == [2, 4]
-    job = build(c)
-    X = job.clients.problem.layout.flat(load_file(tmp_path / "run" / "model.safetensors"))
-    expected = {str(i): job.clients.judge(i, X) for i in range(16) if len(job.clients.held[i])}
+    experiment = build(c)
+    X = experiment.clients.objective.layout.flat(load_file(tmp_path / "run" / "model.safetensors"))
+    expected = {str(i): experiment.clients.judge(i, X) for i in range(16) if len(experiment.clients.held[i])}
     assert {i: Judged(*said) for i, said in by_client[-1]["clients"].items()} == expected
     assert lines[-1]["client_accuracy_worst"] == min(one.value for one in expected.values())
     result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert result["train_examples"] == len(job.data.train)
+    assert result["train_examples"] == len(experiment.data.train)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -85,14 +85,14 @@ def test_the_best_model_and_the_confusion_of_the_last(tmp_path: Path) -> None:
     c = load([*words, "checkpoint.best=true", "evaluation.confusion=true"])
     in_process.run(c, tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    job = build(c)
-    layout, test = job.clients.problem.layout, job.data.test
+    experiment = build(c)
+    layout, test = experiment.clients.objective.layout, experiment.data.test
     best, last = (layout.flat(load_file(tmp_path / "run" / f"model{kind}.safetensors")) for kind in (".best", ""))
-    assert job.evaluate(best)["accuracy"] == max(line["test_accuracy"] for line in lines)
+    assert experiment.evaluate(best)["accuracy"] == max(line["test_accuracy"] for line in lines)
     confusion = json.loads((tmp_path / "run" / "result.json").read_text())["confusion"]
     counts = np.array(confusion["counts"])
     assert counts.sum(1).tolist() == np.bincount(test.targets.numpy(), minlength=10).tolist()
-    assert counts.trace() / counts.sum() == pytest.approx(job.evaluate(last)["accuracy"])
+    assert counts.trace() / counts.sum() == pytest.approx(experiment.evaluate(last)["accuracy"])
     in_process.run(load(words), tmp_path / "plain")
     assert not (tmp_path / "plain" / "model.best.safetensors").exists()
     assert "confusion" not in json.loads((tmp_path / "plain" / "result.json").read_text())

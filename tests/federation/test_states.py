@@ -12,6 +12,7 @@ import torch
 
 from fedmuon_app.algorithms.client import ClientState
 from fedmuon_app.disk import write_whole
+from fedmuon_app.federation.protocol import NEVER, CallId
 from fedmuon_app.federation.states import (
     ClientStates,
     FileStates,
@@ -19,10 +20,9 @@ from fedmuon_app.federation.states import (
     StateError,
     unnamed_states,
 )
-from fedmuon_app.federation.turns import NEVER, Turn
 
 CPU = torch.device("cpu")
-T1, T2, T3, T4 = (Turn(1, r) for r in (1, 2, 3, 4))
+T1, T2, T3, T4 = (CallId(1, r) for r in (1, 2, 3, 4))
 KINDS = pytest.mark.parametrize("kind", [MappedStates, FileStates])
 
 
@@ -66,11 +66,11 @@ def test_the_counted_the_saved_and_the_new_state_are_kept_and_no_more_are_needed
     states = a_store(kind, tmp_path, kept[0])
     states.save(0, T1, kept[1], ())
     for r in range(2, 40):  # round 1 is in the checkpoint; of the others every third reply is counted
-        counted = Turn(1, max(1, 3 * ((r - 1) // 3)))
-        states.save(0, Turn(1, r), kept[r], (counted, T1))
+        counted = CallId(1, max(1, 3 * ((r - 1) // 3)))
+        states.save(0, CallId(1, r), kept[r], (counted, T1))
         for k in (1, counted.round, r):
-            assert states.load(0, Turn(1, k)).steps == k
-            assert torch.equal(states.load(0, Turn(1, k)).M, kept[k].M)
+            assert states.load(0, CallId(1, k)).steps == k
+            assert torch.equal(states.load(0, CallId(1, k)).M, kept[k].M)
     if kind is FileStates:
         assert len(list(tmp_path.rglob("*.safetensors"))) == 3
 
@@ -80,7 +80,7 @@ def test_a_state_that_is_not_there_is_named(kind: type, tmp_path: Path) -> None:
     states = a_store(kind, tmp_path, state())
     states.save(3, T2, state(), ())
     with pytest.raises(StateError, match=r"client 3 has no state of round 7 \(resume 1\)"):
-        states.load(3, Turn(2, 7))
+        states.load(3, CallId(2, 7))
 
 
 @KINDS
@@ -126,12 +126,12 @@ import os, signal, tempfile, torch
 from pathlib import Path
 from fedmuon_app.algorithms.client import ClientState
 from fedmuon_app.federation import states
-from fedmuon_app.federation.turns import Turn
+from fedmuon_app.federation.protocol import CallId
 states.RAM = Path({str(tmp_path)!r})
 kept = ClientState(*[torch.ones(3)] * 2, steps=1)
 rows = states.unnamed_states(4, kept, torch.device("cpu"))
-rows.save(1, Turn(1, 1), kept, ())
-assert rows.load(1, Turn(1, 1)).steps == 1
+rows.save(1, CallId(1, 1), kept, ())
+assert rows.load(1, CallId(1, 1)).steps == 1
 os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", program], check=False)

@@ -87,7 +87,7 @@ ATTACKS: dict[str, tuple[Reply, str]] = {
     "a name that climbs": (written("answers", "experiment", "../../etc"), "it answers another call"),
     "a client above n": (written("answers", "client", 2**62), "it answers another call"),
     "a negative round": (written("answers", "round", -1), "it answers another call"),
-    "a record full of lists": (written("answers", "life", list(range(10**5))), "it answers another call"),
+    "a record full of lists": (written("answers", "attempt", list(range(10**5))), "it answers another call"),
     "a replayed reply": (replayed(), "it answers another call"),
     "another run's reply": (lambda call, reply: another_run(reply), "it answers another call"),
     "an array of a terabyte": (header_of(2**38), "its reply cannot be read"),
@@ -264,7 +264,7 @@ def test_a_client_stays_its_keys_in_every_life_of_the_run(tmp_path: Path, caplog
     assert f"node {thief} (SHA256:" in caplog.text
     assert "claims clients [0], which belong to other keys" in caplog.text
     standing, _ = checkpoint.read(tmp_path / "run")
-    assert standing.counted.get(0, standing.saved.get(0)) is None or standing.counted[0].life == 1
+    assert standing.counted.get(0, standing.saved.get(0)) is None or standing.counted[0].attempt == 1
     assert list(standing.clients) == [0, 1, 2, 3]
 
 

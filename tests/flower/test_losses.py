@@ -8,8 +8,8 @@ import pytest
 import torch
 from flwr.app import Error, Message
 
-from fedmuon_app.build import build
 from fedmuon_app.config import Config
+from fedmuon_app.experiment import build
 from fedmuon_app.federation import checkpoint
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.federation.states import FileStates

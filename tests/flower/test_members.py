@@ -9,8 +9,8 @@ import pytest
 from flwr.app import Message
 from PIL import Image
 
-from fedmuon_app.build import build
 from fedmuon_app.errors import InputError
+from fedmuon_app.experiment import build
 from fedmuon_app.federation import checkpoint
 from fedmuon_app.federation.runlog import RunLog
 from tests.deployment.invariant import difference as off
@@ -126,10 +126,10 @@ def test_a_server_without_any_data_goes_by_what_the_clients_say(tmp_path: Path) 
     c = config(*words, "evaluation.clients=all", "checkpoint.best=true", "algorithm.lr=0.02")
     grid = with_sites(grid_of(c, N), tmp_path / "sites", tmp_path / "states")
     strategy = train(c, grid, tmp_path / "run")
-    strategy._runlog.finish(strategy.job.model(strategy.server.X), strategy.job.about_model(c))
+    strategy._runlog.finish(strategy.experiment.model(strategy.server.X), strategy.experiment.about_model(c))
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["test_accuracy"] for line in lines] == [line["client_accuracy"] for line in lines]
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["best_accuracy"] == max(line["client_accuracy"] for line in lines)
     assert (tmp_path / "run" / "model.best.safetensors").exists()
-    assert not len(strategy.job.data.test)
+    assert not len(strategy.experiment.data.test)

@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedmuon_app.federation.turns import Counted, Turn
+from fedmuon_app.federation.protocol import Acknowledged, CallId
 from fedmuon_app.flower.records import FLAT, answer, call, from_record, read_answer, read_call, to_record
 from tests.flower.fake_grid import FakeGrid
 
@@ -20,8 +20,8 @@ NODE = next(iter(GRID.contexts))
 
 def a_call() -> Message:
     X = torch.arange(5.0)
-    counted = Counted(Turn(1, 6), Turn(1, 4))
-    content = call(to_record(X), to_record(-X), 3, Turn(2, 7), counted, {"experiment": "ab", "hash": "0"})
+    counted = Acknowledged(CallId(1, 6), CallId(1, 4))
+    content = call(to_record(X), to_record(-X), 3, CallId(2, 7), counted, {"experiment": "ab", "hash": "0"})
     message = Message(content, dst_node_id=NODE, message_type="train")
     message.metadata.__dict__["_message_id"] = "m"
     return message
@@ -29,7 +29,11 @@ def a_call() -> Message:
 
 def test_a_call_and_its_answer() -> None:
     asked = a_call()
-    assert read_call(asked.content.config_records["call"]) == (3, Turn(2, 7), Counted(Turn(1, 6), Turn(1, 4)))
+    assert read_call(asked.content.config_records["call"]) == (
+        3,
+        CallId(2, 7),
+        Acknowledged(CallId(1, 6), CallId(1, 4)),
+    )
     X, dC = torch.randn(5), torch.randn(5)
     update = read_answer(answer(asked, X, dC, 12, 0.25), asked, CPU)
     assert torch.equal(update.X, X)

@@ -61,7 +61,7 @@ def test_data_of_its_own_and_a_split_do_not_go_together(tmp_path: Path) -> None:
     dealt = shared(load(["engine=deployment"]))
     with pytest.raises(SiteError, match="has no data-path, and partition=own leaves the data to the nodes"):
         site(GOOD | {"state-dir": str(tmp_path)}).meet("ab12", own)
-    with_data = site(GOOD | {"state-dir": str(tmp_path), "data-path": str(tmp_path)})
+    nonempty_clients = site(GOOD | {"state-dir": str(tmp_path), "data-path": str(tmp_path)})
     with pytest.raises(SiteError, match="the run needs partition=own"):
-        with_data.meet("ab12", dealt)
-    assert with_data.meet("ab12", own).partition.name == "own"
+        nonempty_clients.meet("ab12", dealt)
+    assert nonempty_clients.meet("ab12", own).partition.name == "own"

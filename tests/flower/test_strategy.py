@@ -10,10 +10,10 @@ from flwr.serverapp.strategy import Strategy
 from PIL import Image
 from safetensors.torch import load_file
 
-from fedmuon_app.build import build, keeping
 from fedmuon_app.config import Config, load
 from fedmuon_app.engines import in_process
 from fedmuon_app.errors import RunError
+from fedmuon_app.experiment import build, keeping
 from fedmuon_app.federation.loop import NoGoodReplyError
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.flower.records import FLAT, from_record, to_record
@@ -40,7 +40,7 @@ def grid_of(c: Config, nodes: int = 4, tamper: Tamper = lambda call, reply: repl
 
 def train(c: Config, grid: FakeGrid, folder: Path, timeout: float = 0.2) -> FedMuonStrategy:
     strategy = FedMuonStrategy(build(c), RunLog(folder, {}, keeping=keeping(c)), c)
-    strategy.start(grid, to_record(strategy.job.server.X), c.rounds, timeout)
+    strategy.start(grid, to_record(strategy.experiment.server.X), c.rounds, timeout)
     return strategy
 
 
@@ -51,14 +51,14 @@ def test_however_many_nodes_there_are_X_is_that_of_one_process(nodes: int, start
     in_process.run(c, tmp_path / "alone")  # the engine of a configuration is for the command to look at
     strategy = train(c, grid_of(c, nodes), tmp_path / "flower")
     expected = load_file(tmp_path / "alone" / "model.safetensors")
-    assert torch.equal(strategy.server.X, strategy.job.clients.problem.layout.flat(expected))
+    assert torch.equal(strategy.server.X, strategy.experiment.clients.objective.layout.flat(expected))
 
 
 def test_flowers_own_loop_drives_the_hooks_to_the_same_X(tmp_path: Path) -> None:
     c = config("algorithm=muloco")
     ours = train(c, grid_of(c), tmp_path / "ours")
     theirs = FedMuonStrategy(build(c), RunLog(tmp_path / "theirs", {}), c)
-    result = Strategy.start(theirs, grid_of(c), to_record(theirs.job.server.X), num_rounds=3)
+    result = Strategy.start(theirs, grid_of(c), to_record(theirs.experiment.server.X), num_rounds=3)
     assert torch.equal(theirs.server.X, ours.server.X)
     assert torch.equal(from_record(result.arrays), ours.server.X)
 
@@ -67,7 +67,7 @@ def test_flowers_own_loop_keeps_the_C_i_that_a_rule_needs(tmp_path: Path) -> Non
     c = config("federation.aggregate=median", "checkpoint.every=null", "federation.clients_per_round=3")
     ours = train(c, grid_of(c), tmp_path / "ours")
     theirs = FedMuonStrategy(build(c), RunLog(tmp_path / "theirs", {}), c)
-    Strategy.start(theirs, grid_of(c), to_record(theirs.job.server.X), num_rounds=3)
+    Strategy.start(theirs, grid_of(c), to_record(theirs.experiment.server.X), num_rounds=3)
     assert torch.equal(theirs.server.X, ours.server.X)
     assert torch.equal(theirs.server.C, ours.server.C)
 

@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fedmuon_app.build import build
 from fedmuon_app.config import Config, load
 from fedmuon_app.engines import in_process
 from fedmuon_app.errors import InputError
+from fedmuon_app.experiment import build
 from tests.fuzz import models
 
 NOT_TRAINED = {  # by model: its parameters that keep their values
@@ -75,7 +75,7 @@ def test_tied_weights_stay_tied(tmp_path: Path) -> None:
     in_process.run(configured("Tied"), tmp_path)
     after: Mapping[str, Tensor] = load_file(tmp_path / "model.safetensors")
     assert torch.equal(after["first.weight"], after["last.weight"])
-    assert build(configured("Tied")).clients.problem.layout.sizes == [7840]
+    assert build(configured("Tied")).clients.objective.layout.sizes == [7840]
 
 
 def test_a_frozen_backbone_is_what_the_seed_or_its_class_made_it_in_every_process(tmp_path: Path) -> None:

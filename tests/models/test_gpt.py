@@ -9,15 +9,17 @@ from fedmuon_app.algorithms.steps import Muon, Sgd
 from fedmuon_app.data.examples import Batch
 from fedmuon_app.errors import InputError
 from fedmuon_app.models.gpt import GPT, rotated
-from fedmuon_app.problem import Problem
+from fedmuon_app.objective import Objective
 from fedmuon_app.tasks.inputs import Plain
 from fedmuon_app.tasks.language_model import LanguageModel
 
 TOKENS = torch.randint(11, (3, 9), generator=torch.Generator().manual_seed(0))
 
 
-def problem(**more: object) -> Problem:
-    return Problem(lambda: GPT(11, layers=1, width=16, heads=2), 0, torch.device("cpu"), LanguageModel(), Plain, **more)  # type: ignore[arg-type]
+def objective(**more: object) -> Objective:
+    return Objective(
+        lambda: GPT(11, layers=1, width=16, heads=2), 0, torch.device("cpu"), LanguageModel(), Plain, **more
+    )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("positions", ["rotary", "learned"])
@@ -41,15 +43,15 @@ def test_rotary_positions_keep_lengths_and_depend_on_distances_alone() -> None:
 
 
 def test_the_embedding_takes_the_vectors_rule_and_qkv_is_three_matrices() -> None:
-    layout = problem().layout
+    layout = objective().layout
     assert "embedding.weight" in layout.vectors
     assert [w for w in layout.matrices if "qkv" in w] == ["blocks.0.qkv.weight"]
     assert layout.matrix_shapes.count(torch.Size((16, 16))) == 4  # three of qkv, and out
-    assert len(problem(split={}).layout.matrix_shapes) == 4
+    assert len(objective(split={}).layout.matrix_shapes) == 4
 
 
 def test_every_matrix_of_a_stack_is_orthogonal_by_itself() -> None:
-    p = problem()
+    p = objective()
     X = p.X0()
     batch = Batch(TOKENS[:, :-1], TOKENS[:, 1:])
     method = Method(Muon(T=None, scale="one"), Sgd())
@@ -64,13 +66,13 @@ def test_every_matrix_of_a_stack_is_orthogonal_by_itself() -> None:
 
 def test_a_split_that_cannot_be_is_one_sentence() -> None:
     with pytest.raises(InputError, match="is not 5 matrices, one above the other"):
-        problem(split={"*.up.weight": 5})
+        objective(split={"*.up.weight": 5})
     with pytest.raises(InputError, match=r"algorithm.lmo.split = head fits no parameter"):
-        problem(split={"head": 2})
+        objective(split={"head": 2})
 
 
 def test_a_stack_of_clients_is_one_after_the_other() -> None:
-    p = problem()
+    p = objective()
     X, weights = p.X0(), torch.full((3,), 1 / 3)
     loss, g = p.weighted_gradient(X, (TOKENS[:, :-1], TOKENS[:, 1:], weights))
     expected, expected_g = p.gradient(X, Batch(TOKENS[:, :-1], TOKENS[:, 1:]))

@@ -3,9 +3,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmuon_app.build import build
 from fedmuon_app.config import load
 from fedmuon_app.engines import in_process
+from fedmuon_app.experiment import build
 from fedmuon_app.report.cli import write
 from fedmuon_app.report.files import read_runs
 from fedmuon_app.report.labels import heat_maps

@@ -24,9 +24,8 @@ from fedmuon_app.algorithms.steps import Slots
 from fedmuon_app.data.examples import Batch, mapped
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.clients import Clients
-from fedmuon_app.federation.replies import Failure, Replies
+from fedmuon_app.federation.protocol import CallId, Cohort, Failure, Replies
 from fedmuon_app.federation.states import ClientStates, StateError
-from fedmuon_app.federation.turns import Cohort, Turn
 
 Padded = tuple[Any, Tensor, Tensor]
 
@@ -36,7 +35,7 @@ MOST_OF_FREE = 0.8
 
 
 def answer_stacked(
-    clients: Clients, turn: Turn, cohort: Cohort, X: Tensor, C: Tensor, states: ClientStates, most: int
+    clients: Clients, call_id: CallId, cohort: Cohort, X: Tensor, C: Tensor, states: ClientStates, most: int
 ) -> Replies:
     """What the clients of ``cohort`` send, ``most`` of them at a time; what they keep goes to ``states``.
 
@@ -46,7 +45,7 @@ def answer_stacked(
     replies: Replies = {}
     for start in range(0, len(cohort), most):
         part = dict(list(cohort.items())[start : start + most])
-        replies |= _one_stack(clients, turn, part, X, C, states)
+        replies |= _one_stack(clients, call_id, part, X, C, states)
     return replies
 
 
@@ -55,7 +54,7 @@ def largest_stack(clients: Clients, gibibytes: float | None) -> int:
 
     An estimate: the vectors of a local round, and what one forward pass of B examples saves for its backward pass.
     """
-    problem, saved = clients.problem, 0
+    objective, saved = clients.objective, 0
 
     def count(x: Tensor) -> Tensor:
         nonlocal saved
@@ -64,25 +63,27 @@ def largest_stack(clients: Clients, gibibytes: float | None) -> int:
 
     fullest = max(range(len(clients.parts)), key=lambda i: len(clients.parts[i]))
     (batch,) = clients.minibatches(fullest, 0, 1)
-    X = problem.X0()
+    X = objective.X0()
     with torch.autograd.graph.saved_tensors_hooks(count, lambda x: x):
-        problem.gradient(X, batch)
+        objective.gradient(X, batch)
     each = VECTORS * X.numel() * X.element_size() + ACTIVATIONS * saved
     if gibibytes is None:
-        if problem.device.type != "cuda":
+        if objective.device.type != "cuda":
             return len(clients.parts)
-        return max(1, int(MOST_OF_FREE * torch.cuda.mem_get_info(problem.device)[0] / each))
+        return max(1, int(MOST_OF_FREE * torch.cuda.mem_get_info(objective.device)[0] / each))
     return max(1, int(gibibytes * 2**30 / each))
 
 
 @torch.no_grad()
-def _one_stack(clients: Clients, turn: Turn, cohort: Cohort, X: Tensor, C: Tensor, states: ClientStates) -> Replies:
-    method, hp, problem, K = clients.method, clients.hp.at(turn.round), clients.problem, clients.K
+def _one_stack(
+    clients: Clients, call_id: CallId, cohort: Cohort, X: Tensor, C: Tensor, states: ClientStates
+) -> Replies:
+    method, hp, objective, K = clients.method, clients.hp.at(call_id.round), clients.objective, clients.K
     replies: Replies = {}
     before: dict[int, ClientState] = {}
     for i, counted in cohort.items():
         try:
-            before[i] = clients.state(turn, i, counted, states)
+            before[i] = clients.state(call_id, i, counted, states)
         except StateError as error:
             replies[i] = Failure(str(error))
     if not before:
@@ -91,10 +92,10 @@ def _one_stack(clients: Clients, turn: Turn, cohort: Cohort, X: Tensor, C: Tenso
     batches = [_padded(clients, [own[k] for own in drawn]) for k in range(K)]
     M, C_i = (torch.stack(parts) for parts in zip(*((s.M, s.C) for s in before.values()), strict=True))
     slots = {name: torch.stack([s.kept[name] for s in before.values()]) for name in next(iter(before.values())).kept}
-    t = torch.tensor([s.t for s in before.values()], dtype=torch.float64, device=problem.device)
+    t = torch.tensor([s.t for s in before.values()], dtype=torch.float64, device=objective.device)
 
     def steps(kept: tuple[Tensor, Tensor, Slots], t: Tensor, batches: list[Padded]) -> tuple[Any, ...]:
-        return local_steps(method, hp, problem.layout, problem.weighted_gradient, X, C, kept, t, batches)
+        return local_steps(method, hp, objective.layout, objective.weighted_gradient, X, C, kept, t, batches)
 
     try:
         X_i, M, C_next, slots, losses = torch.vmap(steps)((M, C_i, slots), t, batches)
@@ -109,8 +110,10 @@ def _one_stack(clients: Clients, turn: Turn, cohort: Cohort, X: Tensor, C: Tenso
         try:
             own = {name: x[j] for name, x in slots.items()}
             if not finite[j]:
-                raise not_finite(problem.layout.not_finite(X_i[j], M[j]) or slots_not_finite(problem.layout, own), K)
-            states.save(i, turn, next_state(method, hp, old, K, M[j], C_next[j], own), cohort[i])
+                raise not_finite(
+                    objective.layout.not_finite(X_i[j], M[j]) or slots_not_finite(objective.layout, own), K
+                )
+            states.save(i, call_id, next_state(method, hp, old, K, M[j], C_next[j], own), cohort[i])
             replies[i] = Update(X_i[j], dC[j], loss)
         except (NonFiniteError, StateError) as error:
             replies[i] = Failure(str(error))
@@ -133,6 +136,6 @@ def _padded(clients: Clients, parts: Sequence[Batch]) -> Padded:
     else:
         raw = padded(*(part.inputs for part in parts))  # type: ignore[arg-type]
     S = len(parts)
-    flat = clients.problem.inputs(mapped(lambda x: x.flatten(0, 1), raw))
+    flat = clients.objective.inputs(mapped(lambda x: x.flatten(0, 1), raw))
     inputs = mapped(lambda x: x.view(S, -1, *x.shape[1:]), flat)
     return inputs, targets, weights.to(targets.device)

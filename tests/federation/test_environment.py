@@ -1,7 +1,7 @@
 import subprocess
 from pathlib import Path
 
-from fedmuon_app.federation.versions import commit, versions
+from fedmuon_app.federation.environment import commit, versions
 
 
 def git(folder: Path, *words: str) -> str:

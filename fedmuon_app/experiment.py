@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedmuon_app import process
+from fedmuon_app import runtime
 from fedmuon_app.algorithms.layout import NamedTensors
 from fedmuon_app.algorithms.methods import METHODS, Control, Hyper, Method
 from fedmuon_app.algorithms.schedules import Schedule
@@ -23,7 +23,7 @@ from fedmuon_app.config import Config, build_target, dump, loads, refuse_another
 from fedmuon_app.data import pictures
 from fedmuon_app.data.examples import Data, Indices, blank
 from fedmuon_app.data.own import as_data
-from fedmuon_app.data.partition import Deal, partition
+from fedmuon_app.data.partition import PartitionSpec, partition
 from fedmuon_app.data.store import CACHE
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.checkpoint import config_of
@@ -32,10 +32,10 @@ from fedmuon_app.federation.diagnostics import Diagnostics
 from fedmuon_app.federation.folder import CHECKPOINT, LABELS, finished
 from fedmuon_app.federation.judging import hold_out
 from fedmuon_app.federation.loop import Plan
-from fedmuon_app.federation.runlog import Keeping
+from fedmuon_app.federation.runlog import CheckpointOptions
 from fedmuon_app.federation.states import ClientStates
 from fedmuon_app.federation.stopping import Stopping
-from fedmuon_app.problem import Problem
+from fedmuon_app.objective import Objective
 from fedmuon_app.seeds import rng
 from fedmuon_app.tasks.inputs import inputs_of
 
@@ -46,7 +46,7 @@ PARTITIONS = CACHE / "partitions"
 
 
 @dataclass(frozen=True)
-class Job:
+class Experiment:
     """A run, built: its clients, its server, its plan."""
 
     clients: Clients
@@ -57,17 +57,17 @@ class Job:
     @property
     def metric(self) -> str:
         """What decides which X is best, by its name in metrics.jsonl."""
-        return f"test_{self.clients.problem.task.metrics[0]}"
+        return f"test_{self.clients.objective.task.metrics[0]}"
 
     def evaluate(self, X: Tensor) -> Mapping[str, float]:
         """What the task measures on the test set; NaN where there is none."""
         if not len(self.data.test):
-            return dict.fromkeys(self.clients.problem.task.metrics, math.nan)
-        return self.clients.problem.evaluate(X, self.data.test)
+            return dict.fromkeys(self.clients.objective.task.metrics, math.nan)
+        return self.clients.objective.evaluate(X, self.data.test)
 
     def model(self, X: Tensor) -> NamedTensors:
         """X in the model, as it is saved."""
-        return self.clients.problem.state_dict(X)
+        return self.clients.objective.state_dict(X)
 
     def about_model(self, c: Config) -> dict[str, Any]:
         """What the model needs to be used: how it is built, what goes in, and what comes out."""
@@ -85,7 +85,7 @@ class Job:
             return {}
         if not self.is_classification:
             raise InputError("evaluation.confusion = true: only a classification has classes to take for one another")
-        counts = self.clients.problem.confusion(X, self.data.test, len(self.data.classes))
+        counts = self.clients.objective.confusion(X, self.data.test, len(self.data.classes))
         return {"confusion": {"classes": list(self.data.classes), "counts": counts.tolist()}}
 
     def diagnostics(self, c: Config, states: ClientStates | None) -> list[Diagnostics]:
@@ -118,7 +118,7 @@ class Job:
         return {i: len(part) for i, part in enumerate(self.clients.parts)}
 
 
-def build(c: Config, own: Path | None = None, threads: int | None = None, given: Given | None = None) -> Job:
+def build(c: Config, own: Path | None = None, threads: int | None = None, given: Given | None = None) -> Experiment:
     """Load the data, deal it out, build the model and the rest.
 
     Args:
@@ -131,10 +131,10 @@ def build(c: Config, own: Path | None = None, threads: int | None = None, given:
     Raises:
         InputError: the data is not there, or does not fit the model, or the device is not there.
     """
-    process.prepare(threads or c.engine.threads)
+    runtime.prepare(threads or c.engine.threads)
     device = pick_device(c.device)
     data = given[0] if given else load_data(c) if own is None else load_own_data(c, own)
-    problem = Problem(
+    objective = Objective(
         given[2] if given else functools.partial(build_target, "model", model_of(c, data)),
         c.seed,
         device,
@@ -144,11 +144,11 @@ def build(c: Config, own: Path | None = None, threads: int | None = None, given:
         c.compute == "bfloat16",
         c.algorithm.lmo.split,
     )
-    problem.check(data.test if len(data.test) else blank(data.test), len(data.classes))
+    objective.check(data.test if len(data.test) else blank(data.test), len(data.classes))
     method = build_method(c)
     for key, rule, shapes in (
-        ("step", method.matrix_step, problem.layout.matrix_shapes),
-        ("vector_step", method.vector_step, list(problem.layout.vectors.values())),
+        ("step", method.matrix_step, objective.layout.matrix_shapes),
+        ("vector_step", method.vector_step, list(objective.layout.vectors.values())),
     ):
         target = getattr(c.algorithm, key).get("_target_")
         if target is not None:
@@ -159,13 +159,13 @@ def build(c: Config, own: Path | None = None, threads: int | None = None, given:
     elif c.partition.name == OWN:
         parts = [np.arange(len(data.train))] * n  # none at the server
     else:
-        parts = partition(dealt_by(c, data), n, Deal(**asdict(c.partition)), c.seed, PARTITIONS)
+        parts = partition(dealt_by(c, data), n, PartitionSpec(**asdict(c.partition)), c.seed, PARTITIONS)
     parts, held = hold_out(parts, c.dataset.client_validation, c.seed)
     sizes = c.local.steps, c.local.batch_size
-    clients = Clients(method, build_hyper(c), problem, data.train.to(device), parts, *sizes, held)
+    clients = Clients(method, build_hyper(c), objective, data.train.to(device), parts, *sizes, held)
     a = c.algorithm
-    stopping = Stopping(**{**asdict(c.stop), "metric": c.stop.metric or f"test_{problem.task.metrics[0]}"})
-    refuse_metric(c, problem.task.metrics)
+    stopping = Stopping(**{**asdict(c.stop), "metric": c.stop.metric or f"test_{objective.task.metrics[0]}"})
+    refuse_metric(c, objective.task.metrics)
     plan = Plan(
         c.seed,
         c.federation.clients_per_round,
@@ -180,7 +180,7 @@ def build(c: Config, own: Path | None = None, threads: int | None = None, given:
         stopping,
         c.evaluation.clients,
     )
-    return Job(clients, initial_server(method, problem.X0(), a.outer_momentum), plan, data)
+    return Experiment(clients, initial_server(method, objective.X0(), a.outer_momentum), plan, data)
 
 
 def refuse_metric(c: Config, there: Sequence[str]) -> None:
@@ -325,7 +325,9 @@ def load_source(c: Config) -> Data:
     """
     if c.partition.name == OWN:
         return load_test(c)
-    name = f"dataset._target_ = {c.dataset._target_}"
+    name, path = f"dataset._target_ = {c.dataset._target_}", c.dataset.path
+    if path is not None and not Path(path).expanduser().exists():
+        raise InputError(f"dataset.path = {path} is not there: name what holds the data, or leave the key out")
     try:
         said = build_target("dataset", {"_target_": c.dataset._target_, **c.dataset.args})
         return as_data(said, name)
@@ -375,9 +377,9 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def keeping(c: Config) -> Keeping:
+def keeping(c: Config) -> CheckpointOptions:
     """Its checkpoints, and whether to go on from one."""
-    return Keeping(dump(c), c.checkpoint.every, c.resume is not None)
+    return CheckpointOptions(dump(c), c.checkpoint.every, c.resume is not None)
 
 
 def refuse_another_run(c: Config, folder: Path) -> None:
@@ -393,7 +395,7 @@ def refuse_another_run(c: Config, folder: Path) -> None:
         refuse_another(str(folder), asdict(loads(config_of(folder))), c)
 
 
-def header(c: Config, job: Job) -> Mapping[str, Any]:
+def header(c: Config, experiment: Experiment) -> Mapping[str, Any]:
     """What result.json begins with: the configuration, and how many examples all clients have together.
 
     These are not known (null) where clients bring their own.
@@ -404,8 +406,8 @@ def header(c: Config, job: Job) -> Mapping[str, Any]:
         "partition": c.partition.name,
         "beta": c.partition.beta if c.partition.name.startswith("dirichlet") else None,
         "seed": c.seed,
-        "metric": job.metric,
+        "metric": experiment.metric,
         "engine": c.engine.name,
-        "train_examples": None if c.partition.name == OWN else len(job.clients.examples),
+        "train_examples": None if c.partition.name == OWN else len(experiment.clients.examples),
         "config": asdict(c),
     }

@@ -10,7 +10,7 @@ from fedmuon_app.data import sources
 from fedmuon_app.data.examples import Examples
 from fedmuon_app.errors import InputError
 from fedmuon_app.models.lenet import LeNet
-from fedmuon_app.problem import Builder, Problem
+from fedmuon_app.objective import Builder, Objective
 from fedmuon_app.tasks.classification import Classification
 from fedmuon_app.tasks.inputs import Pixels, Plain, inputs_of
 
@@ -22,8 +22,8 @@ def what(device: torch.device = CPU) -> tuple[Classification, Callable[[torch.dt
     return Classification(), lambda dtype: inputs_of(DATA, "none", dtype, device)
 
 
-def problem(build: Builder = LeNet, seed: int = 0) -> Problem:
-    return Problem(build, seed, CPU, *what())
+def objective(build: Builder = LeNet, seed: int = 0) -> Objective:
+    return Objective(build, seed, CPU, *what())
 
 
 class Small(nn.Module):
@@ -37,7 +37,7 @@ class Small(nn.Module):
 
 
 def test_the_gradient_is_autograds_and_the_weights_stay() -> None:
-    p = problem()
+    p = objective()
     X, batch = p.X0(), DATA.train.at(np.arange(32))
     before = X.clone()
     loss, g = p.gradient(X, batch)
@@ -54,7 +54,7 @@ def test_the_gradient_is_autograds_and_the_weights_stay() -> None:
 
 
 def test_the_weighted_gradient_is_that_of_the_examples_with_a_weight() -> None:
-    p = problem()
+    p = objective()
     X, batch = p.X0(), DATA.train.at(np.arange(32))
     weights = torch.cat([torch.full((20,), 1 / 20), torch.zeros(12)])
     loss, g = p.weighted_gradient(X, (p.inputs(batch.inputs), batch.targets, weights))
@@ -65,16 +65,16 @@ def test_the_weighted_gradient_is_that_of_the_examples_with_a_weight() -> None:
 
 def test_bfloat16_products_give_a_float32_gradient_nearby() -> None:
     batch = DATA.train.at(np.arange(32))
-    half = Problem(LeNet, 0, CPU, *what(), bfloat16=True)
+    half = Objective(LeNet, 0, CPU, *what(), bfloat16=True)
     _, rough = half.gradient(half.X0(), batch)
-    _, g = problem().gradient(half.X0(), batch)
+    _, g = objective().gradient(half.X0(), batch)
     assert rough.dtype == torch.float32
     assert 1e-4 < (rough - g).norm() / g.norm() < 0.1
-    assert half.evaluate(half.X0(), DATA.test) == problem().evaluate(half.X0(), DATA.test)
+    assert half.evaluate(half.X0(), DATA.test) == objective().evaluate(half.X0(), DATA.test)
 
 
 def test_the_test_covers_all_examples() -> None:
-    p = problem()
+    p = objective()
     X = p.X0()
     whole, parts = p.evaluate(X, DATA.test, batch_size=1000), p.evaluate(X, DATA.test, batch_size=7)
     assert whole == pytest.approx(parts)
@@ -88,14 +88,14 @@ def test_the_test_covers_all_examples() -> None:
 def test_the_seed_decides_the_weights_and_no_other_draw_changes() -> None:
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    first, again, other = (problem(seed=s).X0() for s in (0, 0, 1))
+    first, again, other = (objective(seed=s).X0() for s in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_dropout_is_decided_by_seed_client_and_first_step() -> None:
-    p = problem(lambda: Small(nn.Dropout(0.5)))
+    p = objective(lambda: Small(nn.Dropout(0.5)))
     X, indices = p.X0(), np.arange(64)
 
     def losses(client: int, first: int) -> list[float]:
@@ -110,47 +110,47 @@ def test_dropout_is_decided_by_seed_client_and_first_step() -> None:
 
 def test_a_model_whose_buffers_change_is_refused() -> None:
     with pytest.raises(InputError, match=r"running_mean.*GroupNorm or LayerNorm in place of BatchNorm"):
-        problem(lambda: Small(nn.BatchNorm1d(8))).check(DATA.test, 10)
+        objective(lambda: Small(nn.BatchNorm1d(8))).check(DATA.test, 10)
 
 
 def test_constant_buffers_are_fine() -> None:
     middle = nn.ReLU()
     middle.register_buffer("constant", torch.ones(3))
-    problem(lambda: Small(middle)).check(DATA.test, 10)
+    objective(lambda: Small(middle)).check(DATA.test, 10)
 
 
 def test_a_wrong_number_of_classes_is_refused() -> None:
     with pytest.raises(InputError, match=r"model\.num_classes=10"):
-        problem(lambda: Small(nn.ReLU(), classes=7)).check(DATA.test, 10)
+        objective(lambda: Small(nn.ReLU(), classes=7)).check(DATA.test, 10)
 
 
 def test_images_that_do_not_fit_are_refused() -> None:
     colour = Examples(DATA.test.inputs.expand(-1, 3, -1, -1), DATA.test.targets)
     with pytest.raises(InputError, match="cannot take inputs of 3×28×28"):
-        problem().check(colour, 10)
+        objective().check(colour, 10)
 
 
 def test_patterns_leave_matrices_out() -> None:
-    p = Problem(LeNet, 0, CPU, *what(), exclude=["conv*"])
+    p = Objective(LeNet, 0, CPU, *what(), exclude=["conv*"])
     assert list(p.layout.matrices) == ["fc1.weight", "fc2.weight", "fc3.weight"]
     with pytest.raises(InputError, match=r"exclude = head fits no parameter: there are conv1\.weight"):
-        Problem(LeNet, 0, CPU, *what(), exclude=["head"])
+        Objective(LeNet, 0, CPU, *what(), exclude=["head"])
 
 
 def test_parameters_of_two_dtypes_are_refused() -> None:
     with pytest.raises(InputError, match="parameters of float32, float64: those that are trained must all be"):
-        problem(lambda: Small(nn.Linear(8, 8).double()))
+        objective(lambda: Small(nn.Linear(8, 8).double()))
 
 
 @pytest.mark.gpu
 def test_the_gradient_on_a_gpu_is_the_cpus() -> None:
-    X, batch = problem().X0(), DATA.train.at(np.arange(32))
-    gpu = Problem(LeNet, 0, torch.device("cuda"), *what(torch.device("cuda")))
+    X, batch = objective().X0(), DATA.train.at(np.arange(32))
+    gpu = Objective(LeNet, 0, torch.device("cuda"), *what(torch.device("cuda")))
     _, g = gpu.gradient(X.cuda(), batch.to(torch.device("cuda")))
-    torch.testing.assert_close(g.cpu(), problem().gradient(X, batch)[1], atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(g.cpu(), objective().gradient(X, batch)[1], atol=1e-4, rtol=1e-3)
 
 
 def test_the_test_is_without_dropout() -> None:
-    p = problem(lambda: Small(nn.Dropout(0.5)))
+    p = objective(lambda: Small(nn.Dropout(0.5)))
     p.minibatches(0, DATA.train, np.arange(8), 0, 1, 8)  # leaves the model in training mode
     assert p.evaluate(p.X0(), DATA.test) == p.evaluate(p.X0(), DATA.test)

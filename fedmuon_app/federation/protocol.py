@@ -1,14 +1,54 @@
-"""What comes back from a client, and whether it can be used."""
+"""What the server and a client say to each other: which rounds count, and what comes back.
+
+A reply can be lost, late or refused, and a server can fall back to its last checkpoint. The client has moved its
+C_i each time, and C = (1/n) Σ C_i holds only if it moves back. So each call says which of the client's rounds the
+server has counted; the client goes on from there, whatever it did since.
+"""
 
 import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
 from fedmuon_app.algorithms.client import Update
 from fedmuon_app.algorithms.layout import all_finite
+
+
+class CallId(NamedTuple):
+    """When a client was called; later ones are greater.
+
+    Attributes:
+        attempt: at the run: 1, and one more each time it is resumed.
+        round: r; 0 asks for C_i^(0).
+    """
+
+    attempt: int
+    round: int
+
+    def __str__(self) -> str:
+        return f"round {self.round}" + (f" (resume {self.attempt - 1})" if self.attempt > 1 else "")
+
+
+NEVER = CallId(0, 0)
+
+
+class Acknowledged(NamedTuple):
+    """What the server has counted of a client.
+
+    Attributes:
+        last: when the client was called for the last reply of its that went into X and C.
+        saved: the same as of the last checkpoint: where a resumed run would let it go on.
+    """
+
+    last: CallId = NEVER
+    saved: CallId = NEVER
+
+
+Cohort = Mapping[int, Acknowledged]
+"""The clients of a round by id, in ascending order."""
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from fedmuon_app.algorithms.steps import Adam, Muon
-from fedmuon_app.build import build, build_hyper, build_method, pick_device, refuse_another_run
 from fedmuon_app.config import load
 from fedmuon_app.data.examples import Examples
 from fedmuon_app.engines import in_process
 from fedmuon_app.errors import InputError
+from fedmuon_app.experiment import build, build_hyper, build_method, pick_device, refuse_another_run
 
 
 def test_a_step_size_of_vectors_that_is_not_given_is_that_of_matrices() -> None:
@@ -42,7 +42,7 @@ def test_a_gpu_that_is_not_there_is_refused() -> None:
 
 def test_a_data_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     for dataset in ("fashion_mnist", "cifar10", "image_folder"):
-        with pytest.raises(InputError, match="is not there: name a folder that holds the data"):
+        with pytest.raises(InputError, match="is not there: name what holds the data"):
             build(load([f"dataset={dataset}", f"dataset.path={tmp_path / 'nowhere'}"]))
 
 
@@ -77,9 +77,9 @@ def test_a_validation_set_is_taken_from_the_training_images_and_replaces_the_tes
 
 
 def test_every_client_has_its_share() -> None:
-    job = build(load(["federation.num_clients=5", "federation.clients_per_round=2", "partition=iid"]))
-    assert sum(job.sizes().values()) == len(job.clients.examples)
-    assert max(job.sizes().values()) - min(job.sizes().values()) <= 1
+    experiment = build(load(["federation.num_clients=5", "federation.clients_per_round=2", "partition=iid"]))
+    assert sum(experiment.sizes().values()) == len(experiment.clients.examples)
+    assert max(experiment.sizes().values()) - min(experiment.sizes().values()) <= 1
 
 
 def test_another_run_is_not_resumed(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ Builder = Callable[[], nn.Module]
 TEST_BATCH, TEST_NUMBERS = 250, 250 * 3 * 32 * 32  # examples, and numbers in them: LeNet's activations stay in a cache
 
 
-class Problem:
+class Objective:
     """The loss of a model: F_i(X; ξ) with its gradient, and what a task measures on a test set.
 
     The model gives the structure, constant buffers, and the parameters that are not trained. Those that are come with
