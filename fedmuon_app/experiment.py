@@ -325,8 +325,8 @@ def load_source(c: Config) -> Data:
     """
     if c.partition.name == OWN:
         return load_test(c)
-    name, path = f"dataset._target_ = {c.dataset._target_}", c.dataset.path
-    if path is not None and not Path(path).expanduser().exists():
+    name = f"dataset._target_ = {c.dataset._target_}"
+    if c.dataset.path is not None and not (path := Path(c.dataset.path).expanduser()).exists():
         raise InputError(f"dataset.path = {path} is not there: name what holds the data, or leave the key out")
     try:
         said = build_target("dataset", {"_target_": c.dataset._target_, **c.dataset.args})
