@@ -15,6 +15,7 @@ from PIL import Image
 from fedmuon_app.config import load
 from fedmuon_app.errors import InputError
 from fedmuon_app.report import cli
+from fedmuon_app.report.budgets import budgets
 from fedmuon_app.report.figure import ACCURACY, curve, draw, drawable, shown
 from fedmuon_app.report.files import archive, read_runs
 from fedmuon_app.report.runs import experiments
@@ -386,3 +387,18 @@ def test_the_training_loss_is_drawn(tmp_path: Path) -> None:
 def test_a_folder_without_runs_is_said_in_a_sentence(missing: bool, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a folder" if missing else "no finished run"):
         read_runs([tmp_path / "nowhere" if missing else tmp_path])
+
+
+def test_what_is_reached_in_budgets_of_rounds_and_of_bytes(tmp_path: Path) -> None:
+    for count in (1, 3):
+        for method, last in (("fedmuon", 0.9), ("fedavg", 0.8)):
+            words = [f"algorithm={method}", f"rounds={10 * count}", "algorithm.schedule=cosine"]
+            write_run(tmp_path / "s" / f"{method}{count}", [0.1] * (count - 1) + [last + count / 100], *words)
+    figure = budgets(experiments(read_runs([tmp_path])))
+    assert figure is not None
+    over_rounds, over_bytes = ({line.get_label(): line for line in ax.lines} for ax in figure.axes)
+    assert list(over_rounds["FedMuon"].get_xdata()) == [10, 30]
+    assert list(over_rounds["FedMuon"].get_ydata()) == pytest.approx([0.91, 0.93])
+    assert list(over_bytes["FedAvg"].get_xdata()) == [5, 5]  # what result.json says, in MB
+    write_run(tmp_path / "t" / "0", [0.5], "algorithm.schedule=cosine")
+    assert budgets(experiments(read_runs([tmp_path / "t"]))) is None
