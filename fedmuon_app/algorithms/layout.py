@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -20,11 +19,35 @@ class Layout:
         matrices: name and shape of the parameters that take the method's own rule.
         vectors: those that take the vectors' rule.
         stacked: of some of ``matrices``, how many matrices they are, one above the other; the others are one.
+        shapes: of all parameters, in the vector's order.
+        sizes: numbers in each of them.
+        in_matrices: numbers in all matrices.
+        matrix_shapes: of every matrix, in the vector's order; a parameter may be several.
     """
 
     matrices: Mapping[str, torch.Size]
     vectors: Mapping[str, torch.Size]
     stacked: Mapping[str, int] = field(default_factory=dict)
+    shapes: dict[str, torch.Size] = field(init=False)
+    sizes: list[int] = field(init=False)
+    in_matrices: int = field(init=False)
+    matrix_shapes: list[torch.Size] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Work out what follows, once: torch.compile traces through plain attributes."""
+        shapes = {**self.matrices, **self.vectors}
+        sizes, found = [shape.numel() for shape in shapes.values()], []
+        for w, shape in self.matrices.items():
+            k = self.stacked.get(w, 1)
+            found += [torch.Size((shape[0] // k, *shape[1:]))] * k
+        more = {
+            "shapes": shapes,
+            "sizes": sizes,
+            "matrix_shapes": found,
+            "in_matrices": sum(sizes[: len(self.matrices)]),
+        }
+        for name, value in more.items():
+            object.__setattr__(self, name, value)
 
     @classmethod
     def of(
@@ -41,34 +64,10 @@ class Layout:
         several = {w: k for w, k in (stacked or {}).items() if w in matrices}
         return cls(matrices, {w: x.shape for w, x in parameters.items() if w not in matrices}, several)
 
-    @cached_property
-    def matrix_shapes(self) -> list[torch.Size]:
-        """Of every matrix, in the vector's order; a parameter may be several."""
-        found = []
-        for w, shape in self.matrices.items():
-            k = self.stacked.get(w, 1)
-            found += [torch.Size((shape[0] // k, *shape[1:]))] * k
-        return found
-
     def as_matrices(self, x: Tensor) -> list[Tensor]:
         """The matrices of a vector float[d], each d1 × d2; they share its memory."""
         parts = torch.split(x[: self.in_matrices], [shape.numel() for shape in self.matrix_shapes])
         return [part.view(shape[0], -1) for part, shape in zip(parts, self.matrix_shapes, strict=True)]
-
-    @cached_property
-    def shapes(self) -> dict[str, torch.Size]:
-        """Of all parameters, in the vector's order."""
-        return {**self.matrices, **self.vectors}
-
-    @cached_property
-    def sizes(self) -> list[int]:
-        """Numbers in each of them."""
-        return [shape.numel() for shape in self.shapes.values()]
-
-    @cached_property
-    def in_matrices(self) -> int:
-        """Numbers in all matrices."""
-        return sum(self.sizes[: len(self.matrices)])
 
     def __len__(self) -> int:
         """Numbers in the vector, d."""

@@ -35,9 +35,10 @@ def true_float32(X: Tensor) -> Iterator[None]:
     products of many rows to oneDNN, which with AVX-512 is twice as fast as torch.mm: so there it is allowed.
 
     The setting is the process's. Threads that need the same share it, one that needs another waits, and the last
-    one restores what was there (unless somebody else has set it meanwhile).
+    one restores what was there (unless somebody else has set it meanwhile). What torch.compile traces has no such
+    moment: there the setting stays what torch has been told.
     """
-    if X.dtype != torch.float32:
+    if X.dtype != torch.float32 or torch.compiler.is_compiling():
         yield
         return
     fast = not X.is_cuda and X.shape[-2] >= LARGE and _bfloat16_is_float32()

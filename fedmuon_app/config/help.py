@@ -11,9 +11,9 @@ LocalMuon and MuLoCo.
   fedmuon -m algorithm=fedmuon,localmuon seed=0,1            a sweep: every combination, a run a core
 
 A run writes its folder (outputs/…, or hydra.run.dir=DIR); `fedmuon-report DIR` draws it, and `fedmuon resume=DIR` goes
-on with it. `fedmuon … --cfg experiment` prints a run's whole configuration, `--hydra-help` has Hydra's own flags.
+on with it. `fedmuon … --cfg job` prints a run's whole configuration, `--hydra-help` has Hydra's own flags.
 """
-GROUPS = ("algorithm", "dataset", "model", "partition", "engine", "experiment")
+GROUPS = ("algorithm", "dataset", "model", "task", "partition", "engine", "experiment")
 
 
 def help_text() -> str:
