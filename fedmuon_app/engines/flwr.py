@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import tomli_w
 from fedmuon_app.config import Config, dump
 from fedmuon_app.errors import RunError
 
+PATIENCE = 3  # times that a SuperLink is asked how a run stands
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -69,9 +71,18 @@ class Flwr:
         return str(answer["run-id"])
 
     def status(self, run_id: str) -> tuple[str, str]:
-        """The run's status, e.g. ``finished:completed``, and what Flower says of it."""
-        (run,) = self._json("list", "own", "--run-id", run_id)["runs"]
-        return str(run["status"]), str(run.get("status-details") or "")
+        """The run's status, e.g. ``finished:completed``, and what Flower says of it.
+
+        Raises:
+            FlowerError: the SuperLink does not say, asked PATIENCE times.
+        """
+        for _ in range(PATIENCE):
+            answer = self._json("list", "own", "--run-id", run_id)
+            if answer.get("runs"):
+                (run,) = answer["runs"]
+                return str(run["status"]), str(run.get("status-details") or "")
+            time.sleep(1)
+        raise FlowerError(f"flwr list: {answer.get('error-message', answer)}")
 
     def stop_run(self, run_id: str) -> None:
         """End the run."""

@@ -44,10 +44,10 @@ def main(grid: Grid, context: Context) -> None:
         if config.resume is not None:
             refuse_another_run(config, folder)  # only here is the folder to be seen
         experiment = build(config)
-        asked = config.evaluation.diagnostics is not None
-        states = simulated_states(config, experiment.clients) if asked else None
-        callbacks = [_Said(), *tracker(config.tracker, folder), *experiment.diagnostics(config, states)]
-        runlog = RunLog(folder, header(config, experiment), callbacks, keeping(config))
+        told: list[Callback] = [_Said(), *tracker(config.tracker, folder)]
+        runlog = RunLog(folder, header(config, experiment), told, keeping(config))  # before the clients' file is opened
+        states = simulated_states(config, experiment.clients) if config.evaluation.diagnostics is not None else None
+        told += experiment.diagnostics(config, states)
         experiment.note_labels(folder)
         strategy = FedMuonStrategy(experiment, runlog, config)
         strategy.start(grid, to_record(experiment.server.X), config.rounds, config.federation.round_timeout)
