@@ -24,7 +24,7 @@ demo: setup ## FedMuon (on Flower's Ray engine) against LocalMuon, on heterogene
 	@$(BIN)/fedmuon-report $(RUNS)
 
 test: setup ## the tests, on two cores
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-long: setup ## the tests that take an hour: kills, losses and delays in real processes
 	$(BIN)/python -m pytest -m long

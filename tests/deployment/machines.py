@@ -1,11 +1,13 @@
 """Machines of their own on one: a network and a mount namespace each, on one virtual switch, as root on Linux."""
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -14,6 +16,7 @@ from fedmuon_app.engines.flwr import QUIET
 from tests.deployment.cluster import BIN, wait_for
 
 NETWORK = "10.77.0"
+USERS = Path(tempfile.gettempdir()) / "fedmuon-tests-machines"
 MOUNTS = ("/etc/fedmuon", "/var/lib/fedmuon", "/srv/pictures")  # places of docs/deployment.md
 
 
@@ -106,14 +109,35 @@ class Machine:
 
 
 @contextmanager
+def places() -> Iterator[None]:
+    """MOUNTS are there, and those that tests made go with their last user: others may run beside this one.
+
+    A folder that is taken away is gone in every mount namespace, with what is mounted on it.
+    """
+    with USERS.open("a+") as users:
+        fcntl.flock(users, fcntl.LOCK_SH)
+        made = [place for place in MOUNTS if not Path(place).exists()]
+        for place in made:
+            Path(place).mkdir(parents=True, exist_ok=True)
+        users.writelines(f"{place}\n" for place in made)
+        users.flush()
+        try:
+            yield
+        finally:
+            with suppress(BlockingIOError):
+                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                users.seek(0)
+                for place in users.read().split():
+                    with suppress(OSError):
+                        Path(place).rmdir()
+                users.truncate(0)
+
+
+@contextmanager
 def machines(folder: Path, names: Sequence[str], hosts: Mapping[str, str]) -> Iterator[dict[str, Machine]]:
     """Machines by name, with addresses NETWORK.1, .2, …; the first one has the switch."""
-    made = [Path(place) for place in MOUNTS if not Path(place).exists()]
-    for place in MOUNTS:
-        Path(place).mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        for place in made:
-            stack.callback(place.rmdir)
+        stack.enter_context(places())
         found: dict[str, Machine] = {}
         for number, name in enumerate(names, start=1):
             found[name] = Machine(folder / name, number, {"localhost": "127.0.0.1", **hosts})

@@ -22,7 +22,7 @@ NAMES = ("server", "site0", "site1", "site2")
 CERTS = "/etc/fedmuon/certs"
 WORDS = ["federation.num_clients=3", "federation.clients_per_round=3", "rounds=4", "evaluation.every=1"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_group("machines")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 if why := missing():
     pytestmark.append(pytest.mark.skip(reason=why))
 

@@ -16,7 +16,7 @@ from tests.deployment.test_docs import CERTS, blocks, run, superlink
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("machines")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 if why := missing():
     pytestmark.append(pytest.mark.skip(reason=why))
 
