@@ -35,7 +35,7 @@ class ClientState:
     Attributes:
         M: M_i, the momentum (Adam's first moment is the same thing).
         C: C_i. Under momentum control it is M itself, one tensor; float[0] without a control.
-        kept: the slots of the step rules, by ``matrices.NAME`` and ``vectors.NAME``.
+        kept: the slots of the step rules: ``matrices.NAME`` and ``vectors.NAME``, or of one rule for all ``all.NAME``.
         t: steps since M and the slots were zero.
         steps: minibatches drawn in this client's life; it decides which one comes next.
     """
@@ -146,7 +146,8 @@ def slots_not_finite(layout: Layout, slots: Slots) -> str:
     """Names of some parameters for which a slot holds a NaN or an infinity; empty when all is well."""
     for name, x in slots.items():
         if not all_finite(x):
-            own = Layout(layout.matrices, {}) if name.startswith("matrices.") else Layout({}, layout.vectors)
+            parts = {"matrices": Layout(layout.matrices, {}), "vectors": Layout({}, layout.vectors), "all": layout}
+            own = parts[name.partition(".")[0]]
             return own.not_finite(x) if len(x) == len(own) else f"{name} of the step rule"
     return ""
 
@@ -204,26 +205,31 @@ def _step(
     method: Method, hp: Hyper, layout: Layout, X_i: Tensor, G: Tensor, g: Tensor, slots: Slots, t: int | Tensor
 ) -> tuple[Tensor, Slots]:
     """(1 - ηλ) X_i + η·D, and the slots after it."""
-    m = layout.in_matrices
-    stepped: list[Tensor] = []
+    m, stepped = layout.in_matrices, []
     after: dict[str, Tensor] = {}
-    for (part, rule, shapes), lr, where in zip(
-        _rules(method, layout), (hp.lr, hp.vector_lr), (slice(0, m), slice(m, None)), strict=True
-    ):
+    for part, rule, shapes in _rules(method, layout):
+        where = {"matrices": slice(0, m), "vectors": slice(m, None), "all": slice(None)}[part]
         own = {name: slots[f"{part}.{name}"] for name in rule.slots(shapes)}
         D, kept = rule(G[where], g[where], X_i[where], own, t, shapes)
+        stepped.append(D)
         after |= {f"{part}.{name}": x for name, x in kept.items()}
-        decayed = (1 - lr * hp.weight_decay) * X_i[where] if hp.weight_decay else X_i[where]
-        stepped.append(torch.add(decayed, D, alpha=lr))
-    return torch.cat(stepped), after
+    D = stepped[0] if len(stepped) == 1 else torch.cat(stepped)
+    if hp.lr == hp.vector_lr:
+        return _moved(hp, X_i, D, hp.lr), after
+    parts = ((slice(0, m), hp.lr), (slice(m, None), hp.vector_lr))
+    return torch.cat([_moved(hp, X_i[where], D[where], lr) for where, lr in parts]), after
+
+
+def _moved(hp: Hyper, X_i: Tensor, D: Tensor, lr: float) -> Tensor:
+    return torch.add((1 - lr * hp.weight_decay) * X_i if hp.weight_decay else X_i, D, alpha=lr)
 
 
 def _rules(method: Method, layout: Layout) -> list[tuple[str, StepRule, list[torch.Size]]]:
-    """The two parts of a vector, matrices first: their names, rules and shapes."""
-    return [
-        ("matrices", method.matrix_step, layout.matrix_shapes),
-        ("vectors", method.vector_step, list(layout.vectors.values())),
-    ]
+    """The parts of a vector that rules step by themselves, their names and shapes: one, if both rules are the same."""
+    matrices, vectors = layout.matrix_shapes, list(layout.vectors.values())
+    if method.matrix_step == method.vector_step:
+        return [("all", method.matrix_step, [*matrices, *vectors])]
+    return [("matrices", method.matrix_step, matrices), ("vectors", method.vector_step, vectors)]
 
 
 def _regularised(hp: Hyper, g: Tensor, X_i: Tensor, X: Tensor) -> Tensor:

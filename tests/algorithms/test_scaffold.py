@@ -101,5 +101,5 @@ def test_adams_second_moment_is_fed_with_the_corrected_gradient() -> None:
     game.round([0, 1])
     before = game.x
     game.round([0])  # its raw gradient is 0 for ever: a v of raw gradients would be 0 and the step huge
-    assert (game.states[0].kept["matrices.v"] > 0).all()
+    assert (game.states[0].kept["all.v"] > 0).all()
     assert (game.x - before).abs().max() <= 0.011
