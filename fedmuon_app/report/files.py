@@ -104,8 +104,10 @@ def _archived(file: Path) -> list[Run]:
 
 
 def _without_place(result: Mapping[str, Any]) -> Tree:
-    """A result without the folder that the run was in: an archive is for other machines."""
-    return {**result, "config": {**result["config"], "run_dir": None, "resume": None}}
+    """A result without the folders of the run and of its data: an archive is for other machines."""
+    data = dict(result["config"].get("dataset", {}))
+    data |= {"path": None} | ({"args": {**data["args"], "path": None}} if "path" in data.get("args", {}) else {})
+    return {**result, "config": {**result["config"], "run_dir": None, "resume": None, "dataset": data}}
 
 
 def _shared(trees: Sequence[Tree]) -> Tree:

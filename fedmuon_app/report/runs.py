@@ -16,6 +16,7 @@ from fedmuon_app.federation.stopping import lower_is_better
 # what may differ between two runs of one experiment
 INCIDENTAL = (
     "seed", "run_dir", "resume", "tracker", "device", "engine.", "evaluation.", "checkpoint.", "dataset.path",
+    "dataset.args.path",
     "algorithm.label", "algorithm.colour",
     "federation.connect_timeout", "federation.round_timeout",
 )  # fmt: skip
