@@ -46,7 +46,7 @@ class Trained:
 
 
 def deal(train: Any, n: int, beta: float | None = 0.1, seed: int = 0) -> list[Examples]:
-    """PartitionSpec a data set with class labels to ``n`` clients, as the paper does: each draws its mix of classes.
+    """Deal a data set with class labels to ``n`` clients, as the paper does: each draws its mix of classes.
 
     Args:
         train: (inputs, labels) arrays, or any sequence of (input, label).
@@ -134,7 +134,7 @@ def _run(
 ) -> Trained:
     made: Callable[[], nn.Module] = functools.partial(copy.deepcopy, model) if isinstance(model, nn.Module) else model
     experiment = build(c, given=(data, parts, made))
-    server = in_process.train(c, experiment, folder, callbacks, in_process.number_of_workers(c, "cpu"))
+    server = in_process.train(c, experiment, folder, in_process.number_of_workers(c, "cpu"), callbacks)
     trained = made()
     trained.load_state_dict(dict(experiment.model(server.X)))
     lines, _ = until(folder / METRICS, c.rounds)

@@ -57,7 +57,7 @@ def show(c: Config, folder: Path) -> None:
     }
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / REPORT, (json.dumps(said, indent=2, ensure_ascii=False) + "\n").encode(), 0o666)
-    heat_map(labels[ids], experiment.data.classes, ids).savefig(folder / HEAT_MAP, dpi=150)
+    heat_map(labels[ids], experiment.label_names, ids).savefig(folder / HEAT_MAP, dpi=150)
     print_tables(said)
 
 
@@ -67,7 +67,7 @@ def clients(experiment: Experiment, ids: Sequence[int], labels: NDArray[np.int64
     by_client = {str(i): labels[i].tolist() for i in ids}
     middle = int(statistics.median(sizes))
     return {"n": len(ids), "a_round": experiment.plan.clients_per_round, "smallest": sizes[0], "median": middle,
-            "largest": sizes[-1], "classes": list(experiment.data.classes), "labels": by_client}  # fmt: skip
+            "largest": sizes[-1], "classes": experiment.label_names, "labels": by_client}  # fmt: skip
 
 
 def parameters(c: Config, experiment: Experiment) -> Said:
@@ -166,7 +166,7 @@ def warnings(c: Config, experiment: Experiment, ids: Sequence[int], labels: NDAr
     if small:
         said.append(f"{len(small)} clients have fewer examples than local.batch_size = {c.local.batch_size}: "
                     "their minibatches are as small")  # fmt: skip
-    missing = [name for name, count in zip(experiment.data.classes, labels.sum(0), strict=True) if not count]
+    missing = [name for name, count in zip(experiment.label_names, labels.sum(0), strict=True) if not count]
     if missing:
         said.append(f"no client has any example of class {', '.join(missing)}")
     low, high = SANE.get(named(experiment.clients.method.matrix_step), (0.0, math.inf))

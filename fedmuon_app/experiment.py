@@ -83,8 +83,6 @@ class Experiment:
         """What else result.json holds: the confusion matrix, rows by true class, where it is asked for."""
         if not c.evaluation.confusion:
             return {}
-        if not self.is_classification:
-            raise InputError("evaluation.confusion = true: only a classification has classes to take for one another")
         counts = self.clients.objective.confusion(X, self.data.test, len(self.data.classes))
         return {"confusion": {"classes": list(self.data.classes), "counts": counts.tolist()}}
 
@@ -98,19 +96,24 @@ class Experiment:
         """Whether every target is one of the classes."""
         return self.data.train.targets.ndim == 1
 
+    @property
+    def label_names(self) -> list[str]:
+        """What the columns of :meth:`labels` are."""
+        return list(self.data.classes) if self.is_classification else ["examples"]
+
     def labels(self) -> NDArray[np.int64]:
         """Examples by client and class, int64[clients, classes]; of other data by client alone, int64[clients, 1]."""
         if not self.is_classification:
             return np.array([[len(part)] for part in self.clients.parts])
         labels = self.clients.examples.targets.cpu().numpy()
-        return np.stack([np.bincount(labels[part], minlength=len(self.data.classes)) for part in self.clients.parts])
+        return np.stack([np.bincount(labels[part], minlength=len(self.label_names)) for part in self.clients.parts])
 
     def note_labels(self, folder: Path) -> None:
         """Leave them in a run's folder, where they are known and not too many to be looked at."""
         if self.is_classification and len(self.clients.examples) and len(self.clients.parts) <= MOST_LABELLED:
             with (folder / LABELS).open("w", newline="") as stream:
                 writer = csv.writer(stream, lineterminator="\n")
-                writer.writerow(["client", *self.data.classes])
+                writer.writerow(["client", *self.label_names])
                 writer.writerows([i, *row] for i, row in enumerate(self.labels().tolist()))
 
     def sizes(self) -> dict[int, int]:
@@ -144,6 +147,8 @@ def build(c: Config, own: Path | None = None, threads: int | None = None, given:
         c.compute == "bfloat16",
         c.algorithm.lmo.split,
     )
+    if c.evaluation.confusion and data.train.targets.ndim > 1:
+        raise InputError("evaluation.confusion = true: only a classification has classes to take for one another")
     objective.check(data.test if len(data.test) else blank(data.test), len(data.classes))
     method = build_method(c)
     for key, rule, shapes in (

@@ -24,12 +24,14 @@ SHARED = (
 )  # fmt: skip
 MOST = 2**16  # characters
 NOT_OURS = ("defaults", "hydra", "algorithm")  # of conf/config.yaml: Hydra's, and what the server's text has whole
-PLACES = "dataset.args.path"  # a node's own: dataset.path
+PLACE = "dataset.args.path"  # a node has dataset.path of its own there
 
 
 def shared(c: Config) -> str:
     """The part of ``c`` that goes to the clients; the same text for the same values."""
-    values = {k: v for k, v in sorted(flat(asdict(c)).items()) if belongs(k, SHARED) and k != PLACES}
+    values = {k: v for k, v in sorted(flat(asdict(c)).items()) if belongs(k, SHARED)}
+    if values.get(PLACE) == c.dataset.path:  # no argument of somebody's own loader, but where the data is here
+        values.pop(PLACE, None)
     return json.dumps(values, ensure_ascii=False)
 
 
@@ -50,7 +52,7 @@ def at_node(text: str, own: Mapping[str, Any]) -> Config:
         for key, value in {"engine.name": "deployment", **values, **own}.items():
             OmegaConf.update(whole, key, value, merge=False, force_add=True)
         if values.get("dataset.name") in names("dataset") and "path" in _arguments(str(values["dataset.name"])):
-            OmegaConf.update(whole, PLACES, own.get("dataset.path"), force_add=True)
+            OmegaConf.update(whole, PLACE, own.get("dataset.path"), force_add=True)
     except OmegaConfBaseException as error:
         raise InputError(explain(error, [])) from error
     return typed(whole)

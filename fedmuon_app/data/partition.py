@@ -43,7 +43,7 @@ class PartitionSpec:
 
 
 def partition(labels: Indices, n: int, deal: PartitionSpec, seed: int, cache: Path | None = None) -> list[Indices]:
-    """PartitionSpec the examples to ``n`` clients.
+    """Deal the examples to ``n`` clients.
 
     Args:
         labels: int64[N]; of a column the number of each value.

@@ -34,15 +34,28 @@ def run(c: Config, folder: Path) -> None:
         WorkerDiedError: a worker was killed.
     """
     workers = number_of_workers(c, pick_device(c.device).type)
-    experiment = build(
-        c, threads=1 if workers else None
-    )  # OpenMP's threads do not outlive a fork, and waiting for them hangs
-    with Progress(c.rounds, folder.name, rounds_in(folder) if c.resume else 0) as progress:
-        train(c, experiment, folder, [progress], workers)
+    # OpenMP's threads do not outlive a fork, and waiting for them hangs
+    experiment = build(c, threads=1 if workers else None)
+    train(c, experiment, folder, workers, bar=Progress(c.rounds, folder.name, rounds_in(folder) if c.resume else 0))
 
 
-def train(c: Config, experiment: Experiment, folder: Path, callbacks: Sequence[Callback], workers: int) -> Server:
+def train(
+    c: Config,
+    experiment: Experiment,
+    folder: Path,
+    workers: int,
+    callbacks: Sequence[Callback] = (),
+    bar: Progress | None = None,
+) -> Server:
     """Train a run that is built, and write its folder; the server after the last round.
+
+    Args:
+        c: its configuration.
+        experiment: the run.
+        folder: the run's.
+        workers: processes that train clients; 0: none but this one.
+        callbacks: told of every round.
+        bar: shown, and told likewise.
 
     Raises:
         InputError: another run has written in the folder.
@@ -51,7 +64,7 @@ def train(c: Config, experiment: Experiment, folder: Path, callbacks: Sequence[C
     """
     ids, clients = nonempty_clients(experiment.sizes(), experiment.plan.clients_per_round), experiment.clients
     rows = len(clients.parts), clients.initial_state(), clients.objective.device
-    told = [*callbacks, *tracker(c.tracker, folder)]
+    told = [*([bar] if bar else []), *callbacks, *tracker(c.tracker, folder)]
     runlog = RunLog(folder, header(c, experiment), told, keeping(c))
     experiment.note_labels(folder)
     states = states_beside(folder, *rows) if c.checkpoint.every else unnamed_states(*rows)
@@ -69,6 +82,8 @@ def train(c: Config, experiment: Experiment, folder: Path, callbacks: Sequence[C
                 else one_by_one(experiment, states)
             )
             evaluate = experiment.evaluate
+        if bar:  # it has a thread, which a fork would leave behind
+            stack.enter_context(bar)
         model = experiment.model if c.checkpoint.best else None
         judge = one_judge_by_one(experiment)
         server = run_rounds(experiment.plan, ids, experiment.server, engine, evaluate, runlog, judge=judge, model=model)

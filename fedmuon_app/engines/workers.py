@@ -47,7 +47,7 @@ class Workers:
             threads: of torch, in each.
         """
         X, C = experiment.server.X, experiment.server.C
-        self._job, self._d, self._threads = experiment, len(X), threads
+        self._experiment, self._d, self._threads = experiment, len(X), threads
         self._model = _shared(1, len(X) + len(C), X.dtype)[0]  # X, then C
         self._slots = _shared(most, len(X) + len(C), X.dtype)  # X_i, then ΔC_i
         self._model[: self._d] = X
@@ -79,7 +79,7 @@ class Workers:
             WorkerDiedError: a process has ended.
         """
         torch.cat([X, C], out=self._model)
-        work = {i: min(len(self._job.clients.parts[i]), self._job.clients.batch_size) for i in cohort}
+        work = {i: min(len(self._experiment.clients.parts[i]), self._experiment.clients.batch_size) for i in cohort}
         longest_first = sorted(cohort, key=lambda i: -work[i])
         losses = self._map([("train", call_id, i, cohort[i], slot) for slot, i in enumerate(longest_first)])
         replies: Replies = {}
@@ -95,9 +95,9 @@ class Workers:
             WorkerDiedError: a process has ended.
         """
         self._model[: self._d] = X
-        test = self._job.data.test
+        test = self._experiment.data.test
         scores = self._map([("test", part.start, part.stop) for part in parts_of(test)])
-        return self._job.clients.objective.measured(scores)
+        return self._experiment.clients.objective.measured(scores)
 
     def _map(self, tasks: Sequence[Task]) -> list[Any]:
         """The results in the order of the tasks; a worker gets the next one when it is done with its last."""
@@ -133,7 +133,7 @@ class Workers:
         runtime.prepare(self._threads)
         for end in self._pipes:  # the parent's ends: only when nobody else holds them does its death show
             end.close()
-        clients, test = self._job.clients, self._job.data.test
+        clients, test = self._experiment.clients, self._experiment.data.test
         X, C = self._model[: self._d], self._model[self._d :]
         while True:
             try:

@@ -80,6 +80,8 @@ def test_what_conf_names_is_allowed_and_has_the_nodes_own_places() -> None:
     assert [refusal(key, node, []) for key, node in targets(c)] == [None] * 3
     assert c.dataset.args == {"path": "/the/nodes"}
     assert "/the/servers" not in shared(load(["dataset=fashion_mnist", "dataset.path=/the/servers"]))
+    own = at_node(shared(load(["dataset=custom", "dataset._target_=own.Faces", "+dataset.args.path=/a/word"])), {})
+    assert own.dataset.args == {"path": "/a/word"}  # an argument like any other of somebody's own loader
     with pytest.raises(InputError, match="its arguments must be plain values"):
         refuse_others("task", {"_target_": "x", "inner": {"_target_": "y"}}, ["x"])
 

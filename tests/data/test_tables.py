@@ -1,5 +1,6 @@
 """Tables and texts."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 
 from fedmuon_app.config import load
 from fedmuon_app.data.tables import table, text
+from fedmuon_app.dry_run import show
 from fedmuon_app.engines import in_process
 from fedmuon_app.errors import InputError
 from fedmuon_app.experiment import build
@@ -125,10 +127,20 @@ def test_a_gpt_learns_a_text(tmp_path: Path) -> None:
         "engine.workers=0", "local.batch_size=16",
     ])  # fmt: skip
     in_process.run(c, tmp_path / "run")
-    import json
-
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert list(lines[0])[:4] == ["round", "test_loss", "test_accuracy", "test_perplexity"]
     assert lines[-1]["test_perplexity"] < min(1.5, lines[0]["test_perplexity"])
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert (result["metric"], result["best"]) == ("test_loss", min(line["test_loss"] for line in lines))
+
+
+def test_a_text_has_no_classes_to_be_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("the cat sat on the mat. " * 60)
+    words = ["dataset=text", f"dataset.path={tmp_path}", "partition=iid", "federation.num_clients=2",
+             "federation.clients_per_round=2", "dataset.length=8", "rounds=2", "engine.workers=0"]  # fmt: skip
+    with pytest.raises(InputError, match="confusion = true: only a classification has classes"):
+        build(load([*words, "evaluation.confusion=true"]))
+    show(load(words), tmp_path / "dry")
+    said = json.loads((tmp_path / "dry" / "dry_run.json").read_text())["clients"]
+    assert said["classes"] == ["examples"]
+    assert list(said["labels"].values()) == [[len(part)] for part in build(load(words)).clients.parts]
