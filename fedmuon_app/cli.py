@@ -23,7 +23,7 @@ from hydra.types import RunMode
 from fedmuon_app.config import COMPOSING, Config, conf_dir, explain, help_text, in_quotes, register
 from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation.folder import CHECKPOINT, FAILED, finished
-from fedmuon_app.federation.stopping import lower_is_better
+from fedmuon_app.federation.stopping import sign
 from fedmuon_app.federation.summary import summary
 from fedmuon_app.interrupt import INTERRUPT
 from fedmuon_app.sweep import check_batch, plan, progress, stop
@@ -171,7 +171,7 @@ def train(config: Config, folder: Path) -> float | None:
 def _objective(result: Mapping[str, Any]) -> float:
     """What a search (hydra/sweeper=optuna, direction=maximize) goes by: the final accuracy, or minus the final loss."""
     metric, final = str(result.get("metric", "test_accuracy")), result.get("final", result.get("final_accuracy"))
-    return math.nan if final is None else float(final) * (-1.0 if lower_is_better(metric) else 1.0)
+    return math.nan if final is None else float(final) * sign(metric)
 
 
 def complete(result: Mapping[str, Any], config: Config) -> bool:

@@ -19,10 +19,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedmuon_app.algorithms.steps import Muon, StepRule
 from fedmuon_app.config import Config
 from fedmuon_app.data.examples import first
+from fedmuon_app.data_of import OWN
 from fedmuon_app.disk import write_whole
 from fedmuon_app.engines.in_process import number_of_workers
 from fedmuon_app.errors import InputError
-from fedmuon_app.experiment import OWN, Experiment, build, pick_device
+from fedmuon_app.experiment import Experiment, build, pick_device
 from fedmuon_app.federation.loop import nonempty_clients
 from fedmuon_app.federation.protocol import Acknowledged, CallId
 from fedmuon_app.federation.states import MappedStates, unnamed_states

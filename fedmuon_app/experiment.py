@@ -4,9 +4,9 @@ import csv
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,16 +15,12 @@ from torch import Tensor, nn
 
 from fedmuon_app import runtime
 from fedmuon_app.algorithms.layout import NamedTensors
-from fedmuon_app.algorithms.methods import METHODS, Control, Hyper, Method
-from fedmuon_app.algorithms.schedules import Schedule
 from fedmuon_app.algorithms.server import Server, initial_server
-from fedmuon_app.algorithms.steps import Adam, Muon, Sgd, StepRule
 from fedmuon_app.config import Config, build_target, dump, loads, refuse_another
-from fedmuon_app.data import pictures
 from fedmuon_app.data.examples import Data, Indices, blank
-from fedmuon_app.data.own import as_data
 from fedmuon_app.data.partition import PartitionSpec, partition
 from fedmuon_app.data.store import CACHE
+from fedmuon_app.data_of import OWN, dealt_by, load_data, load_own_data
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.checkpoint import config_of
 from fedmuon_app.federation.clients import Clients
@@ -35,13 +31,12 @@ from fedmuon_app.federation.loop import Plan
 from fedmuon_app.federation.runlog import CheckpointOptions
 from fedmuon_app.federation.states import ClientStates
 from fedmuon_app.federation.stopping import Stopping
+from fedmuon_app.method_of import build_hyper, build_method, build_muon, try_rule
 from fedmuon_app.objective import Objective
-from fedmuon_app.seeds import rng
 from fedmuon_app.tasks.inputs import inputs_of
 
 Given = tuple[Data, Sequence[Indices], Callable[[], nn.Module]]
 MOST_LABELLED = 1000  # clients whose labels are written down
-OWN = "own"  # the partition of clients that bring their data
 PARTITIONS = CACHE / "partitions"
 
 
@@ -208,164 +203,6 @@ def model_of(c: Config, data: Data) -> dict[str, Any]:
         channels, height, width = shape
         follows |= {"in_channels": channels, "size": height if height == width else [height, width]}
     return {key: follows.get(key) if value is None else value for key, value in c.model.items()}
-
-
-def dealt_by(c: Config, data: Data) -> Indices:
-    """What the training examples are dealt by, int64[N]: their labels, or a column's words by number.
-
-    Raises:
-        InputError: they have no such labels or column.
-    """
-    if c.partition.name == "column":
-        there, column = data.columns, str(c.partition.column)
-        if column not in there:
-            known = f"the data has {', '.join(there)}" if there else "the data has no columns"
-            raise InputError(f"partition.column = {column}: {known}")
-        words, numbers = np.unique(np.array(there[column]), return_inverse=True)
-        if len(words) != c.federation.num_clients:
-            raise InputError(
-                f"partition.column = {column}: it has {len(words)} values, and each is a client: "
-                f"federation.num_clients={len(words)}"
-            )
-        return numbers.astype(np.int64)
-    targets = data.train.targets
-    if targets.ndim > 1 and c.partition.name != "iid":
-        raise InputError(
-            f"partition = {c.partition.name}: these examples have no single label to be dealt by; take iid, or column"
-        )
-    return np.zeros(len(targets), np.int64) if targets.ndim > 1 else targets.numpy()
-
-
-def build_method(c: Config) -> Method:
-    """The row of the table, with what ``algorithm`` says in place of its own: step rules, their numbers, the control.
-
-    Raises:
-        InputError: a step rule cannot be built, or there is no control variate to start.
-    """
-    a = c.algorithm
-    row = METHODS.get(a.name, Method(Sgd(), Sgd()))
-    matrix, vector = (
-        _with_numbers(c, own) if node.get("_target_") is None else build_target(f"algorithm.{key}", node)
-        for key, node, own in (("step", a.step, row.matrix_step), ("vector_step", a.vector_step, row.vector_step))
-    )
-    method = Method(matrix, vector, cast(Control, a.control or row.control))
-    if a.start == "gradient" and method.control == "none":
-        raise InputError(f"algorithm.start = gradient: {a.name} has no control variate to start; leave it at zeros")
-    return method
-
-
-def _with_numbers(c: Config, rule: StepRule) -> StepRule:
-    """A rule of the table with its numbers of this run."""
-    a = c.algorithm
-    if isinstance(rule, Muon):
-        return build_muon(c)
-    return Adam(a.alpha, a.momentum == "heavy_ball", a.beta2, a.eps) if isinstance(rule, Adam) else rule
-
-
-def build_muon(c: Config) -> Muon:
-    """Muon's step, as ``algorithm.lmo`` says."""
-    lmo = c.algorithm.lmo
-    p, q, s = lmo.coefficients
-    norm = build_target("algorithm.lmo.norm", lmo.norm) if isinstance(lmo.norm, dict) else lmo.norm
-    return Muon(norm, None if lmo.exact else lmo.steps, (p, q, s), lmo.dtype == "bfloat16", lmo.scale)
-
-
-def try_rule(name: str, rule: StepRule, shapes: Sequence[torch.Size]) -> None:
-    """Let a rule of somebody's own take a step, before anything trains.
-
-    Raises:
-        InputError: it is none, or fails, or gives other than a direction and its slots.
-    """
-    d = sum(shape.numel() for shape in shapes)
-    try:
-        slots = {key: torch.zeros(size) for key, size in rule.slots(shapes).items()}
-        G, g, X = torch.ones(3, d)
-        D, kept = rule(G, g, X, slots, 1, shapes)
-        found = [D.shape, *(kept[key].shape for key in slots)]
-    except Exception as error:  # whatever somebody's rule does
-        raise InputError(f"{name}: it cannot take a step ({type(error).__name__}: {error})") from error
-    if found != [G.shape, *(x.shape for x in slots.values())] or set(kept) != set(slots):
-        raise InputError(f"{name}: it must give a direction of {d} numbers, and each of its slots in the size it had")
-
-
-def build_hyper(c: Config) -> Hyper:
-    """The numbers of the method that belong to no step rule."""
-    a = c.algorithm
-    return Hyper(
-        lr=a.lr,
-        vector_lr=a.lr if a.vector_lr is None else a.vector_lr,
-        alpha=a.alpha,
-        heavy_ball=a.momentum == "heavy_ball",
-        keep_momentum=a.keep_momentum,
-        schedule=build_target("algorithm.schedule", a.schedule)
-        if isinstance(a.schedule, dict)
-        else Schedule(a.schedule, c.rounds, a.warmup, a.final),
-        weight_decay=a.weight_decay,
-        clip=a.clip,
-        prox=a.prox,
-    )
-
-
-def load_data(c: Config) -> Data:
-    """The data set that ``dataset`` names; with ``dataset.validation``, a part of its training set as the test.
-
-    Raises:
-        InputError: the data is not there, or nothing is left to train or to validate on.
-    """
-    data = load_source(c)
-    if not c.dataset.validation:
-        return data
-    kept, held = data.train.split(c.dataset.validation, rng(c.seed, "validation"))
-    if not len(kept) or not len(held):
-        raise InputError(f"dataset.validation = {c.dataset.validation}: of {len(data.train)} examples none is left")
-    columns = {name: [words[i] for i in kept] for name, words in data.columns.items()}
-    return replace(data, train=data.train.subset(kept), test=data.train.subset(held), columns=columns)
-
-
-def load_source(c: Config) -> Data:
-    """The data set as it comes.
-
-    Raises:
-        InputError: it cannot be had, or is none.
-    """
-    if c.partition.name == OWN:
-        return load_test(c)
-    name = f"dataset._target_ = {c.dataset._target_}"
-    if c.dataset.path is not None and not (path := Path(c.dataset.path).expanduser()).exists():
-        raise InputError(f"dataset.path = {path} is not there: name what holds the data, or leave the key out")
-    try:
-        said = build_target("dataset", {"_target_": c.dataset._target_, **c.dataset.args})
-        return as_data(said, name)
-    except OSError as error:
-        raise InputError(f"{name} cannot be read ({error})") from error
-
-
-def load_test(c: Config) -> Data:
-    """What the server of clients with own data has: pictures to test on, or nothing.
-
-    Raises:
-        InputError: nothing could judge X, or the pictures cannot be read.
-    """
-    path = c.dataset.path
-    if c.dataset.name == "none" and path is not None:
-        raise InputError(f"dataset.path = {path}: must be null with dataset = none; dataset=image_folder reads it")
-    if path is None and c.evaluation.clients == "none":
-        raise InputError(
-            "dataset.path = null: name labelled pictures to test on (dataset=image_folder), or let the clients "
-            "judge X (dataset=none dataset.client_validation=0.1 evaluation.clients=all)"
-        )
-    return pictures.test_folder(path, c.dataset.size, c.dataset.channels, c.dataset.classes)
-
-
-def load_own_data(c: Config, folder: Path) -> Data:
-    """The images of one client. Its class folders need not be all of ``dataset.classes``.
-
-    Raises:
-        InputError: the folder holds none of them, or a broken picture.
-    """
-    size, channels, classes = c.dataset.size, c.dataset.channels, c.dataset.classes or []
-    examples = pictures.read_folder(folder, size, channels, classes, missing_ok=True)
-    return Data(examples, examples.subset(np.arange(min(2, len(examples)))), classes, *pictures.folder_scale(channels))
 
 
 def pick_device(name: str) -> torch.device:

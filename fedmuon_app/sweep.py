@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fedmuon_app.config import Config, explain, resumed, typed
 from fedmuon_app.errors import InputError
-from fedmuon_app.federation.folder import FAILED, METRICS, RESULT, SWEEP
+from fedmuon_app.federation.folder import FAILED, METRICS, RESULT, SWEEP, sweep_of
 from fedmuon_app.interrupt import INTERRUPT
 
 
@@ -55,7 +55,7 @@ class Runs(Callback):
         """Say how many runs are complete, and end with a status that tells of those that are not."""
         folder = Path(config.hydra.sweep.dir)
         complete, failed = (sorted(folder.rglob(name)) for name in (RESULT, FAILED))
-        total = _sweep(folder)[0]
+        total = sweep_of(folder)[0]
         if INTERRUPT.number:
             runs = f"{len(complete)} of {total} runs" if total else f"{len(complete)} runs"
             go_on = "the same command with resume=auto goes on"
@@ -133,7 +133,7 @@ def plan(node: Any, words: Sequence[str], folder: Path) -> tuple[Config, Path]:
 
 def progress(folder: Path) -> str:
     """How far the sweep of the run in ``folder`` is: "  (3 of 8 runs, 0:12:00 left)"; empty where that is unknown."""
-    total, before, began = _sweep(folder.parent)
+    total, before, began = sweep_of(folder.parent)
     ended = [file for name in (RESULT, FAILED) for file in folder.parent.glob(f"*/{name}")]
     now = sum(file.stat().st_mtime >= began for file in ended)
     if not total or not now:
@@ -179,14 +179,6 @@ def _given(config: Any, key: str) -> bool:
 def _set(config: Any, key: str, value: Any) -> None:
     with read_write(config), open_dict(config), read_write(config.hydra):
         OmegaConf.update(config, key, value)
-
-
-def _sweep(folder: Path) -> tuple[int, int, float]:
-    """Runs in all, those that were complete before, and when it began; zeros where that is unknown."""
-    if not (folder / SWEEP).exists():
-        return 0, 0, 0.0
-    said = json.loads((folder / SWEEP).read_text())
-    return said["runs"], said["before"], said["began"]
 
 
 def _some(files: Sequence[Path], most: int = 5) -> str:

@@ -8,7 +8,8 @@ from fedmuon_app.config import load
 from fedmuon_app.data.examples import Examples
 from fedmuon_app.engines import in_process
 from fedmuon_app.errors import InputError
-from fedmuon_app.experiment import build, build_hyper, build_method, pick_device, refuse_another_run
+from fedmuon_app.experiment import build, pick_device, refuse_another_run
+from fedmuon_app.method_of import build_hyper, build_method
 
 
 def test_a_step_size_of_vectors_that_is_not_given_is_that_of_matrices() -> None:

@@ -183,7 +183,7 @@ def local_steps(
     if not hp.keep_momentum:
         M, slots, t = torch.zeros_like(M), {name: torch.zeros_like(x) for name, x in slots.items()}, 0
     weight = 1.0 if hp.heavy_ball else hp.alpha
-    X_i, g_sum, losses = X, M.new_zeros(()), []
+    X_i, g_sum, losses, rules = X, M.new_zeros(()), [], _rules(method, layout)
     for batch in batches:
         loss, g = gradient(X_i, batch)
         losses.append(loss)
@@ -194,20 +194,23 @@ def local_steps(
         if slots and method.control == "momentum":
             corrected = (g - C_i).add_(C)
         t = t + 1
-        X_i, slots = _step(method, hp, layout, X_i, G, corrected, slots, t)
+        X_i, slots = _step(rules, hp, layout.in_matrices, X_i, G, corrected, slots, t)
         if method.control == "gradient":
             g_sum = g_sum + g
     C_next = {"none": C_i, "gradient": g_sum / len(batches), "momentum": M}[method.control]
     return X_i, M, C_next, slots, torch.stack(losses).mean()
 
 
+Rules = list[tuple[str, StepRule, list[torch.Size]]]
+
+
 def _step(
-    method: Method, hp: Hyper, layout: Layout, X_i: Tensor, G: Tensor, g: Tensor, slots: Slots, t: int | Tensor
+    rules: Rules, hp: Hyper, m: int, X_i: Tensor, G: Tensor, g: Tensor, slots: Slots, t: int | Tensor
 ) -> tuple[Tensor, Slots]:
-    """(1 - ηλ) X_i + η·D, and the slots after it."""
-    m, stepped = layout.in_matrices, []
+    """(1 - ηλ) X_i + η·D, and the slots after it; the first ``m`` numbers are the matrices'."""
+    stepped: list[Tensor] = []
     after: dict[str, Tensor] = {}
-    for part, rule, shapes in _rules(method, layout):
+    for part, rule, shapes in rules:
         where = {"matrices": slice(0, m), "vectors": slice(m, None), "all": slice(None)}[part]
         own = {name: slots[f"{part}.{name}"] for name in rule.slots(shapes)}
         D, kept = rule(G[where], g[where], X_i[where], own, t, shapes)
@@ -224,7 +227,7 @@ def _moved(hp: Hyper, X_i: Tensor, D: Tensor, lr: float) -> Tensor:
     return torch.add((1 - lr * hp.weight_decay) * X_i if hp.weight_decay else X_i, D, alpha=lr)
 
 
-def _rules(method: Method, layout: Layout) -> list[tuple[str, StepRule, list[torch.Size]]]:
+def _rules(method: Method, layout: Layout) -> Rules:
     """The parts of a vector that rules step by themselves, their names and shapes: one, if both rules are the same."""
     matrices, vectors = layout.matrix_shapes, list(layout.vectors.values())
     if method.matrix_step == method.vector_step:

@@ -7,7 +7,7 @@ from fedmuon_app.config.load import dump, load, loads, register, split, typed
 from fedmuon_app.config.resume import refuse_another, resumed
 from fedmuon_app.config.schema import Config
 from fedmuon_app.config.shared import at_node, only_longer, shared
-from fedmuon_app.config.targets import build_target, refuse_others, targets
+from fedmuon_app.config.targets import build_target, loader, refuse_others, targets
 
 __all__ = [
     "COMPOSING",
@@ -21,6 +21,7 @@ __all__ = [
     "help_text",
     "in_quotes",
     "load",
+    "loader",
     "loads",
     "names",
     "only_longer",

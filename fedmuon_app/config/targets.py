@@ -35,10 +35,15 @@ def build_target(key: str, node: dict[str, Any]) -> Any:
         raise InputError(f"{key}._target_ = {node.get('_target_')} cannot be built: {reason}") from error
 
 
+def loader(c: Config) -> dict[str, Any]:
+    """What loads the data, with its arguments."""
+    return {"_target_": c.dataset._target_, **c.dataset.args}
+
+
 def targets(c: Config) -> Iterator[tuple[str, dict[str, Any]]]:
     """Everything that a node would have to build by name for the server: its key, and what it says."""
     a = c.algorithm
-    data = {"_target_": c.dataset._target_, **c.dataset.args} if c.partition.name != "own" else None
+    data = loader(c) if c.partition.name != "own" else None
     for key, node in (
         ("model", c.model),
         ("task", c.task),

@@ -73,6 +73,14 @@ def mapped(f: Callable[[Any], Any], x: Any) -> Any:
     return {name: f(part) for name, part in x.items()} if isinstance(x, dict) else f(x)
 
 
+def together(f: Callable[[list[Any]], Tensor], many: Sequence[Any]) -> Any:
+    """``f`` of the tensors of many inputs that are alike; of tuples and dicts, part by part."""
+    one = many[0]
+    if isinstance(one, tuple):
+        return tuple(f([x[k] for x in many]) for k in range(len(one)))
+    return {name: f([x[name] for x in many]) for name in one} if isinstance(one, dict) else f(list(many))
+
+
 def first(x: Inputs) -> Tensor | StoredImages:
     """The tensor itself, or the first of several."""
     return next(iter(x.values())) if isinstance(x, dict) else x[0] if isinstance(x, tuple) else x
@@ -114,12 +122,6 @@ class Examples:
             return Examples(self.inputs.subset(indices), self.targets[torch.from_numpy(indices)])
         return self.at(indices)
 
-    def split(self, share: float, rng: np.random.Generator) -> tuple[Indices, Indices]:
-        """Indices of all but a ``share`` of the examples, and of that share: drawn by ``rng``, each in order."""
-        order = rng.permutation(len(self))
-        cut = round(share * len(self))
-        return np.sort(order[cut:]), np.sort(order[:cut])
-
     def to(self, device: torch.device) -> "Examples":
         """The same on another device."""
         return Examples(mapped(lambda x: x.to(device), self.inputs), self.targets.to(device))
@@ -141,6 +143,12 @@ class Batch(Examples):
         return [self.part(slice(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
 
 
+def held_out(count: int, share: float, rng: np.random.Generator) -> tuple[Indices, Indices]:
+    """Indices of all but a ``share`` of ``count`` examples, and of that share: drawn by ``rng``, each in order."""
+    order, cut = rng.permutation(count), round(share * count)
+    return np.sort(order[cut:]), np.sort(order[:cut])
+
+
 def joined(parts: Sequence[Examples]) -> Examples:
     """All of them, at least one, in one, in memory.
 
@@ -148,13 +156,7 @@ def joined(parts: Sequence[Examples]) -> Examples:
         RuntimeError: they are not alike.
     """
     whole = [part.at(np.arange(len(part))) for part in parts]
-    one = whole[0].inputs
-    targets = torch.cat([part.targets for part in whole])
-    if isinstance(one, dict):
-        return Batch({name: torch.cat([part.inputs[name] for part in whole]) for name in one}, targets)  # type: ignore
-    if isinstance(one, tuple):
-        return Batch(tuple(torch.cat([part.inputs[k] for part in whole]) for k in range(len(one))), targets)  # type: ignore
-    return Batch(torch.cat([part.inputs for part in whole]), targets)  # type: ignore
+    return Batch(together(torch.cat, [part.inputs for part in whole]), torch.cat([part.targets for part in whole]))
 
 
 def blank(like: Examples) -> Batch:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmuon_app.data.examples import Data, Examples, first
+from fedmuon_app.data.examples import Data, Examples, first, together
 from fedmuon_app.data.pictures import folder_scale
 from fedmuon_app.errors import InputError
 
@@ -111,12 +111,7 @@ def _is_number(feature: Any) -> bool:
 
 def _stacked(inputs: Sequence[Any]) -> Any:
     """One tensor of all inputs, or one for each part of theirs."""
-    one = inputs[0]
-    if isinstance(one, dict):
-        return {name: torch.stack([_tensor(x[name]) for x in inputs]) for name in one}
-    if isinstance(one, tuple):
-        return tuple(torch.stack([_tensor(x[k]) for x in inputs]) for k in range(len(one)))
-    return torch.stack([_tensor(x) for x in inputs])
+    return together(lambda many: torch.stack([_tensor(x) for x in many]), inputs)
 
 
 def _tensor(x: Any) -> Tensor:

@@ -18,7 +18,7 @@ from PIL import Image, ImageOps
 from rich.console import Console
 from rich.progress import track
 
-from fedmuon_app.data.examples import Data, Examples
+from fedmuon_app.data.examples import Data, Examples, held_out
 from fedmuon_app.data.store import Decoded, kept
 from fedmuon_app.errors import InputError
 from fedmuon_app.seeds import rng
@@ -70,13 +70,13 @@ def image_folder(path: str | Path | None, size: int, channels: int, classes: Seq
         if others := other_classes(test, names):
             raise InputError(f"{test} has class folders that {train} lacks: {', '.join(others[:5])}")
         return Data(examples, read_folder(test, size, channels, names, missing_ok=True), names, *folder_scale(channels))
-    kept_back, held_out = (examples.subset(part) for part in examples.split(HOLD_OUT, rng(seed, "hold out")))
-    if not len(held_out):
+    kept_back, held_back = (examples.subset(part) for part in held_out(len(examples), HOLD_OUT, rng(seed, "hold out")))
+    if not len(held_back):
         raise InputError(
             f"dataset.path = {path} holds {len(examples)} pictures: too few to hold out a fifth for the test; "
             "add some, or put them into train/ and test/"
         )
-    return Data(kept_back, held_out, names, *folder_scale(channels))
+    return Data(kept_back, held_back, names, *folder_scale(channels))
 
 
 def test_folder(path: str | Path | None, size: int, channels: int, classes: Sequence[str] | None) -> Data:

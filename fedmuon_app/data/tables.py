@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmuon_app.data.examples import Data, Examples, Indices
+from fedmuon_app.data.examples import Data, Examples, Indices, held_out
 from fedmuon_app.errors import InputError
 from fedmuon_app.seeds import rng
 
@@ -52,9 +52,7 @@ def _rows(path: str | Path | None, seed: int) -> tuple[Any, Indices, Indices]:
     """All rows of the table, and which of them are for training and for the test."""
     import pandas as pd  # a second to import, which other data sets go without
 
-    place = None if path is None else Path(path).expanduser()
-    if place is None or not place.exists():
-        raise InputError(f"dataset.path = {path}: must be a CSV file, or a folder with train.csv and test.csv")
+    place = _place(path, "a CSV file, or a folder with train.csv and test.csv")
     try:
         if place.is_dir():
             parts = [pd.read_csv(place / f"{name}.csv") for name in ("train", "test")]
@@ -63,8 +61,7 @@ def _rows(path: str | Path | None, seed: int) -> tuple[Any, Indices, Indices]:
         rows = pd.read_csv(place)
     except (OSError, ValueError) as error:
         raise InputError(f"dataset.path = {place} cannot be read as CSV ({error})") from error
-    order, cut = rng(seed, "hold out").permutation(len(rows)), round(HOLD_OUT * len(rows))
-    return rows, np.sort(order[cut:]), np.sort(order[:cut])
+    return rows, *held_out(len(rows), HOLD_OUT, rng(seed, "hold out"))
 
 
 def _numbers(column: Any, train: Indices) -> NDArray[np.float32] | None:
@@ -106,9 +103,7 @@ def text(path: str | Path | None, length: int) -> Data:
     Raises:
         InputError: no such file, or none is long enough.
     """
-    place = None if path is None else Path(path).expanduser()
-    if place is None or not place.exists():
-        raise InputError(f"dataset.path = {path}: must be a text file, or a folder of one .txt file a client")
+    place = _place(path, "a text file, or a folder of one .txt file a client")
     files = sorted(place.glob("*.txt")) if place.is_dir() else [place]
     try:
         texts = [file.read_text(encoding="utf-8") for file in files]
@@ -128,6 +123,18 @@ def text(path: str | Path | None, length: int) -> Data:
         raise InputError(f"dataset.path = {path}: no text there is long enough for dataset.length = {length}")
     parts = [Examples(both[:, :-1].contiguous(), both[:, 1:].contiguous()) for both in map(torch.cat, (train, test))]
     return Data(parts[0], parts[1], characters, columns={"file": names})
+
+
+def _place(path: str | Path | None, what: str) -> Path:
+    """``dataset.path``, which may begin with ~.
+
+    Raises:
+        InputError: nothing is there; ``what`` is needed.
+    """
+    place = None if path is None else Path(path).expanduser()
+    if place is None or not place.exists():
+        raise InputError(f"dataset.path = {path}: must be {what}")
+    return place
 
 
 def _windows(tokens: Tensor, length: int) -> Tensor:

@@ -16,6 +16,13 @@ CHECKPOINT, CLIENTS, CONTROLS = "checkpoint.safetensors", "clients", "controls" 
 LOCK = ".lock"  # while a process writes there
 
 
+def sweep_of(folder: Path) -> tuple[int, int, float]:
+    """Of a sweep's folder the runs in all, those that were complete before, and when it began; zeros: unknown."""
+    file = folder / SWEEP
+    said = json.loads(file.read_text()) if file.exists() else {}
+    return said.get("runs", 0), said.get("before", 0), said.get("began", 0.0)
+
+
 def finished(folder: Path) -> dict[str, Any] | None:
     """result.json of the complete run in ``folder``; None where there is none."""
     file = folder / RESULT

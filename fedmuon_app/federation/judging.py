@@ -9,7 +9,7 @@ from torch import Tensor
 from fedmuon_app.data.examples import Indices
 from fedmuon_app.errors import RunError
 from fedmuon_app.federation.protocol import CallId, Failure
-from fedmuon_app.federation.stopping import lower_is_better
+from fedmuon_app.federation.stopping import sign
 from fedmuon_app.seeds import rng
 
 
@@ -84,7 +84,7 @@ def spread(found: Mapping[int, Judged], metric: str) -> dict[str, float]:
         "client_loss": float(np.average(loss, weights=weight)),
         f"{name}_mean": float(value.mean()),
         f"{name}_std": float(value.std()),
-        f"{name}_worst": float(value.max() if lower_is_better(metric) else value.min()),
+        f"{name}_worst": float((sign(metric) * value).min() * sign(metric)),
         f"{name}_p10": float(low),
         f"{name}_p90": float(high),
     }

@@ -13,10 +13,11 @@ from fedmuon_app.algorithms.server import Server
 from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation.aggregation import COORDINATES, Aggregation, bent, controls_like
 from fedmuon_app.federation.checkpoint import RunState, states_beside
+from fedmuon_app.federation.evaluation import Evaluation
 from fedmuon_app.federation.folder import CONTROLS
 from fedmuon_app.federation.judging import Judge, Judged, judges, spread
 from fedmuon_app.federation.protocol import CallId, Cohort, Failure, Replies, fault, outliers
-from fedmuon_app.federation.runlog import Evaluation, RunLog
+from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.federation.sampling import cohort
 from fedmuon_app.federation.states import unnamed_states
 from fedmuon_app.federation.stopping import Stopping

@@ -2,13 +2,12 @@
 
 import json
 import logging
-import math
 import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from fedmuon_app.federation import checkpoint
 from fedmuon_app.federation.callbacks import Callback
 from fedmuon_app.federation.checkpoint import RunState
 from fedmuon_app.federation.environment import versions
+from fedmuon_app.federation.evaluation import Evaluation, ends
 from fedmuon_app.federation.folder import (
     ABOUT_MODEL,
     BEST,
@@ -41,34 +41,12 @@ from fedmuon_app.federation.folder import (
 from fedmuon_app.federation.jsonl import cut, print_line, until
 from fedmuon_app.federation.judging import Judged
 from fedmuon_app.federation.lock import take
-from fedmuon_app.federation.stopping import Stopping, lower_is_better, number
+from fedmuon_app.federation.stopping import Stopping, number, sign
 
 log = logging.getLogger("fedmuon")
 
 MOST_SAID = 1000  # reasons that are said aloud in a run
 REASONS, OTHERS = 10, "others"  # that are told apart for a client, and the name of the rest
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """X after a round: what is measured on the test set, by name; what decides comes first.
-
-    ``train_loss`` is the round's clients', null where nobody replied; ``diagnostics`` are further numbers for the line.
-    """
-
-    round: int
-    test: Mapping[str, float]
-    train_loss: float | None
-    diagnostics: Mapping[str, float | None] = field(default_factory=dict)
-
-    def with_(self, more: Mapping[str, float | None], spread: Mapping[str, float]) -> "Evaluation":
-        """With further numbers, and those of the clients: their means stand for the test where there is none."""
-        test = {name: spread.get(f"client_{name}", x) if math.isnan(x) else x for name, x in self.test.items()}
-        return replace(self, test=test, diagnostics={**self.diagnostics, **more, **spread})
-
-    def line(self) -> dict[str, Any]:
-        """What metrics.jsonl begins with."""
-        return {"round": self.round, **{f"test_{k}": x for k, x in self.test.items()}, "train_loss": self.train_loss}
 
 
 @dataclass(frozen=True)
@@ -110,7 +88,6 @@ class RunLog:
         self.folder, self._header, self._keeping = folder, dict(header), keeping or CheckpointOptions()
         self._callbacks = callbacks
         self.metric = str(self._header.get("metric", "test_accuracy"))  # that decides which X is best
-        self._sign = -1.0 if lower_is_better(self.metric) else 1.0
         self._bytes_up = self._bytes_down = 0
         self._dropped: dict[int, dict[str, int]] = {}
         self._rounds = 0
@@ -270,9 +247,9 @@ class RunLog:
         Raises:
             RunError: it cannot be written.
         """
-        before = [number(line[self.metric]) * self._sign for line in self._lines]
-        value = now.line()[self.metric] * self._sign
-        if model is not None and not any(x >= value for x in before):
+        side = sign(self.metric)
+        value = now.line()[self.metric] * side
+        if model is not None and not any(number(line[self.metric]) * side >= value for line in self._lines):
             with _writing(self.folder / BEST):
                 write_whole(self.folder / BEST, saved(model(X)), 0o666)
 
@@ -321,16 +298,6 @@ class RunLog:
         self._cohorts.close()
         (self.folder / LOCK).unlink(missing_ok=True)
         self._lock.close()
-
-
-def ends(lines: Sequence[Mapping[str, Any]], metric: str) -> dict[str, Any]:
-    """What result.json says of these lines of metrics.jsonl: the last and best ``metric``, and accuracy if there is."""
-    found: dict[str, Any] = {"metric": metric}
-    for key, last, best in ((metric, "final", "best"), ("test_accuracy", "final_accuracy", "best_accuracy")):
-        if key in lines[-1]:
-            values = [line[key] for line in lines if line[key] is not None]
-            found |= {last: lines[-1][key], best: (min if lower_is_better(key) else max)(values, default=None)}
-    return found
 
 
 def saved(model: NamedTensors) -> bytes:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 
-def lower_is_better(metric: str) -> bool:
-    """Whether a key of metrics.jsonl is a loss or the like."""
-    return any(word in metric for word in ("loss", "norm", "perplexity", "error", "mae"))
+def sign(metric: str) -> int:
+    """What a key of metrics.jsonl is multiplied by to be larger when it is better: -1 of a loss or the like, else 1."""
+    return -1 if any(word in metric for word in ("loss", "norm", "perplexity", "error", "mae")) else 1
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class Stopping:
 
     def reason(self, lines: Sequence[Mapping[str, Any]]) -> str | None:
         """Why to stop after the last of these lines of metrics.jsonl; None: go on."""
-        last, sign = lines[-1], -1.0 if lower_is_better(self.metric) else 1.0
-        now = number(last.get(self.metric)) * sign
+        last, side = lines[-1], sign(self.metric)
+        now = number(last.get(self.metric)) * side
         if self.accuracy is not None and number(last.get("test_accuracy")) >= self.accuracy:
             return f"test_accuracy = {last['test_accuracy']:.4f} has reached stop.accuracy = {self.accuracy:g}"
-        if self.value is not None and now >= self.value * sign:
-            return f"{self.metric} = {now * sign:.4g} has reached stop.value = {self.value:g}"
-        if self.patience is not None and self._waited(lines, sign) >= self.patience:
+        if self.value is not None and now >= self.value * side:
+            return f"{self.metric} = {now * side:.4g} has reached stop.value = {self.value:g}"
+        if self.patience is not None and self._waited(lines, side) >= self.patience:
             return f"{self.metric} has not gained more than {self.delta:g} in {self.patience} evaluations"
         if self.seconds is not None and last["seconds"] >= self.seconds:
             return f"{last['seconds']:.0f} s are over stop.seconds = {self.seconds:g}"
@@ -50,11 +50,11 @@ class Stopping:
             return f"{sent / 1e6:.1f} MB are over stop.bytes = {self.bytes:g}"
         return None
 
-    def _waited(self, lines: Sequence[Mapping[str, Any]], sign: float) -> int:
+    def _waited(self, lines: Sequence[Mapping[str, Any]], side: int) -> int:
         """Evaluations since the last gain."""
         best, waited = -math.inf, 0
         for line in lines:
-            value = number(line.get(self.metric)) * sign
+            value = number(line.get(self.metric)) * side
             if value > best + self.delta:
                 best, waited = value, 0
             else:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmuon_app.federation.folder import METRICS, finished
-from fedmuon_app.federation.stopping import lower_is_better, number
+from fedmuon_app.federation.stopping import number, sign
 
 LEVELS = (0.85, 0.88)
 
@@ -24,8 +24,8 @@ def summary(folder: Path) -> list[str]:
 
 def _rows(result: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     metric = str(result.get("metric", "test_accuracy"))
-    name, sign = metric.removeprefix("test_"), -1.0 if lower_is_better(metric) else 1.0
-    last, best = lines[-1], max(lines, key=lambda line: number(line[metric]) * sign)
+    name = metric.removeprefix("test_")
+    last, best = lines[-1], max(lines, key=lambda line: number(line[metric]) * sign(metric))
     rows = [
         (f"{when} {name}", f"{number(line[metric]):.4f} after round {line['round']}")
         for when, line in (("final", last), ("best", best))

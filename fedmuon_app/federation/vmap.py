@@ -21,7 +21,7 @@ from fedmuon_app.algorithms.client import (
     slots_not_finite,
 )
 from fedmuon_app.algorithms.steps import Slots
-from fedmuon_app.data.examples import Batch, mapped
+from fedmuon_app.data.examples import Batch, mapped, together
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.clients import Clients
 from fedmuon_app.federation.protocol import CallId, Cohort, Failure, Replies
@@ -124,17 +124,7 @@ def _padded(clients: Clients, parts: Sequence[Batch]) -> Padded:
     """One minibatch of each client: inputs [S, B, …], targets [S, B, …], weights float[S, B] (0: padding)."""
     targets = pad_sequence([part.targets for part in parts], batch_first=True)
     weights = pad_sequence([torch.full((len(part),), 1 / len(part)) for part in parts], batch_first=True)
-
-    def padded(*inputs: Tensor) -> Tensor:
-        return pad_sequence(list(inputs), batch_first=True)
-
-    raw: Any = parts[0].inputs
-    if isinstance(raw, dict):
-        raw = {name: padded(*(part.inputs[name] for part in parts)) for name in raw}
-    elif isinstance(raw, tuple):
-        raw = tuple(padded(*(part.inputs[k] for part in parts)) for k in range(len(raw)))  # type: ignore[index]
-    else:
-        raw = padded(*(part.inputs for part in parts))  # type: ignore[arg-type]
+    raw = together(lambda many: pad_sequence(many, batch_first=True), [part.inputs for part in parts])
     S = len(parts)
     flat = clients.objective.inputs(mapped(lambda x: x.flatten(0, 1), raw))
     inputs = mapped(lambda x: x.view(S, -1, *x.shape[1:]), flat)

@@ -23,7 +23,7 @@ def budgets(experiments: Sequence[Series]) -> Figure | None:
     figure = Figure(figsize=(11.2, 4.2 * len(panels)), layout="constrained")
     for row, panel in zip(figure.subplots(len(panels), 2, squeeze=False, sharey="row"), panels, strict=True):
         for ax, kind in zip(row, AXES, strict=True):
-            _draw(ax, panel, kind, some)
+            _draw(ax, panel, kind, by_panel[panel])
     return figure
 
 
@@ -42,13 +42,13 @@ def _lines(experiments: Sequence[Series], panel: str) -> list[list[Series]]:
     return [sorted(line, key=lambda e: int(e.config["rounds"])) for line in by_method]
 
 
-def _draw(axes: Axes, panel: str, kind: str, experiments: Sequence[Series]) -> None:
-    for line in _lines(experiments, panel):
+def _draw(axes: Axes, panel: str, kind: str, lines: Sequence[Sequence[Series]]) -> None:
+    for line in lines:
         points = [reached(e) for e in line]
-        colour, marker = look(line[0].method)
+        colour, marker = look(line[0])
         x, y = [point[kind] for point in points], [point["value"] for point in points]
-        axes.plot(x, y, color=line[0].config.get("algorithm.colour") or colour, marker=marker, label=line[0].name)
-    axes.set(xscale="log", xlabel=AXES[kind], ylabel=line[0].metric.replace("_", " "))
+        axes.plot(x, y, color=colour, marker=marker, label=line[0].name)
+    axes.set(xscale="log", xlabel=AXES[kind], ylabel=lines[0][0].metric.replace("_", " "))
     axes.set_title(panel, fontsize="medium")
     axes.legend(fontsize="small")
     axes.grid(alpha=0.3)

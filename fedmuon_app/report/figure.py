@@ -2,7 +2,7 @@
 
 import io
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import matplotlib as mpl
@@ -100,6 +100,12 @@ def draw(
     return figure
 
 
+def a_panel_each(problems: Sequence[str], high: float = 4.2) -> tuple[Figure, Iterator[tuple[Axes, str]]]:
+    """A figure with these panels side by side, and each with its name."""
+    figure = Figure(figsize=(5.6 * len(problems), high), layout="constrained")
+    return figure, zip(figure.subplots(1, len(problems), squeeze=False)[0], problems, strict=True)
+
+
 @dataclass(frozen=True)
 class Line:
     """What is drawn of an experiment, and how."""
@@ -135,8 +141,7 @@ def shown(experiments: Sequence[Series]) -> list[Line]:
     lines = []
     for method in methods:
         alike = [e for e in experiments if e.method == method]
-        colour, marker = look(method)
-        colour = alike[0].config.get("algorithm.colour") or colour
+        colour, marker = look(alike[0])
         if len(alike) > len(STYLES):
             best = max(alike, key=lambda e: e.score)
             lines.append(Line(best, colour, STYLES[0], f"{best.label}, best of {len(alike)}", marker))
@@ -145,11 +150,12 @@ def shown(experiments: Sequence[Series]) -> list[Line]:
     return lines
 
 
-def look(method: str) -> tuple[str, str]:
-    """A method's colour and mark: the same in every report, and some for a method that this version does not know."""
-    known = list(METHODS)
+def look(e: Series) -> tuple[str, str]:
+    """A method's colour and mark: the same in every report, its own, or some for one that is not known here."""
+    known, method = list(METHODS), e.method
     i = known.index(method) if method in known else len(known) + zlib.crc32(method.encode()) % len(PALETTE)
-    return PALETTE[i % len(PALETTE)], MARKERS[(i + i // len(PALETTE)) % len(MARKERS)]
+    colour = str(e.config.get("algorithm.colour") or PALETTE[i % len(PALETTE)])
+    return colour, MARKERS[(i + i // len(PALETTE)) % len(MARKERS)]
 
 
 def window(curves: Sequence[Curve]) -> tuple[float, float]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from fedmuon_app.errors import InputError
+from fedmuon_app.federation.evaluation import ends
 from fedmuon_app.federation.folder import FAILED, GOING, METRICS, RESULT, finished
 from fedmuon_app.federation.jsonl import until
-from fedmuon_app.federation.runlog import ends
 from fedmuon_app.report.runs import Run
 
 CURVES, ARCHIVE = "curves.csv", "runs.json"

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fedmuon_app.federation.folder import LABELS
-from fedmuon_app.report.figure import Kind
+from fedmuon_app.report.figure import Kind, a_panel_each
 from fedmuon_app.report.runs import Series
 
 HEAT_MAP = Kind("labels", "class", "examples of each client", lambda run, line: None)
@@ -36,10 +36,9 @@ def heat_maps(experiments: Sequence[Series]) -> Figure | None:
                 found[e.panel] = table[:, 1:], head[1:], table[:, 0].tolist()
     if not found:
         return None
-    figure = Figure(figsize=(5.6 * len(found), 4.6), layout="constrained")
-    axes = figure.subplots(1, len(found), squeeze=False)[0]
-    for ax, (panel, (labels, classes, ids)) in zip(axes, found.items(), strict=True):
-        _draw(figure, ax, labels, classes, ids)
+    figure, panels = a_panel_each(list(found), high=4.6)
+    for ax, panel in panels:
+        _draw(figure, ax, *found[panel])
         ax.set_title(panel, fontsize="medium")
     return figure
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedmuon_app.algorithms.methods import METHODS
 from fedmuon_app.config import flat, load
-from fedmuon_app.federation.stopping import lower_is_better
+from fedmuon_app.federation.stopping import sign
 
 # what may differ between two runs of one experiment
 INCIDENTAL = (
@@ -134,7 +134,7 @@ class Series:
     @property
     def score(self) -> float:
         """``final``, larger when it is better."""
-        return -self.final if lower_is_better(self.metric) else self.final
+        return sign(self.metric) * self.final
 
     @property
     def name(self) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fedmuon_app.federation.folder import JUDGED
-from fedmuon_app.report.figure import Kind, curve, shown
+from fedmuon_app.report.figure import Kind, a_panel_each, curve, shown
 from fedmuon_app.report.runs import LAST, Run, Series
 
 STRIP = Kind("clients", "method", "accuracy of each client", lambda run, line: None)
@@ -33,9 +33,8 @@ def strip(experiments: Sequence[Series]) -> Figure | None:
     some = [e for e in experiments if known[id(e)]]
     if not some:
         return None
-    panels = list(dict.fromkeys(e.panel for e in some))
-    figure = Figure(figsize=(5.6 * len(panels), 4.2), layout="constrained")
-    for ax, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+    figure, panels = a_panel_each(list(dict.fromkeys(e.panel for e in some)))
+    for ax, panel in panels:
         lines = shown([e for e in some if e.panel == panel])
         for column, line in enumerate(lines):
             accuracies = np.sort(known[id(line.experiment)])
@@ -55,9 +54,8 @@ def served(experiments: Sequence[Series]) -> Figure | None:
     some = [e for e in experiments if e.runs and all(len(curve(e, kind)[0]) for kind in kinds)]
     if not some:
         return None
-    panels = list(dict.fromkeys(e.panel for e in some))
-    figure = Figure(figsize=(5.6 * len(panels), 4.2), layout="constrained")
-    for ax, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+    figure, panels = a_panel_each(list(dict.fromkeys(e.panel for e in some)))
+    for ax, panel in panels:
         for line in shown([e for e in some if e.panel == panel]):
             for kind, style in kinds.items():
                 x, mean, _ = curve(line.experiment, kind)

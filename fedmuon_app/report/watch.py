@@ -1,6 +1,5 @@
 """``fedmuon-report --watch``: the page of runs that are going on, made anew when one of them has something new."""
 
-import json
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -8,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from threading import Lock
 
-from fedmuon_app.federation.folder import FAILED, LOCK, METRICS, RESULT, SWEEP
+from fedmuon_app.federation.folder import FAILED, LOCK, METRICS, RESULT, SWEEP, sweep_of
 from fedmuon_app.report.figure import png_and_svg
 from fedmuon_app.report.figures import figures
 from fedmuon_app.report.files import read_runs
@@ -102,7 +101,8 @@ def sweeps(folders: Sequence[Path], runs: Sequence[Run]) -> list[str]:
     """Of each sweep in these folders how far it is, and how long it will take if it goes on as now."""
     said = []
     for file in sorted({file.resolve() for folder in folders for file in folder.rglob(SWEEP)}):
-        place, total = file.parent, int(json.loads(file.read_text())["runs"])
+        place = file.parent
+        total, *_ = sweep_of(place)
         begun = [run for run in runs if run.folder.parent == place]
         now = [run for run in begun if run.result.get("going") and _is_training(run)]
         ended = [run for run in begun if not run.result.get("going")]

@@ -27,9 +27,19 @@ class Task(Protocol):
         """``metrics`` from the sums over all examples."""
 
 
-def mean_of_each(values: Tensor) -> Tensor:
-    """The mean over all but the first dimension: float[B]."""
-    return values.flatten(1).mean(1) if values.ndim > 1 else values
+class ByExample:
+    """The part of a :class:`Task` whose outputs are a row an example, and whose metrics are means over examples."""
+
+    metrics: tuple[str, ...]
+
+    def shape(self, targets: Tensor, outputs: int) -> tuple[int, ...]:
+        """See :class:`Task`."""
+        return len(targets), outputs
+
+    def measured(self, sums: Tensor) -> Mapping[str, float]:
+        """From how many examples there are, and a sum for each of ``metrics``."""
+        count, *totals = sums.tolist()
+        return {name: total / count for name, total in zip(self.metrics, totals, strict=True)}
 
 
 def counts(*numbers: Tensor) -> Tensor:

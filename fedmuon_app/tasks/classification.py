@@ -1,24 +1,19 @@
 """One of several classes."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmuon_app.tasks import counts
+from fedmuon_app.tasks import ByExample, counts
 
 
 @dataclass(frozen=True)
-class Classification:
+class Classification(ByExample):
     """Cross-entropy of scores float[B, classes] and labels int64[B]."""
 
     label_smoothing: float = 0.0
     metrics = ("accuracy", "loss")
-
-    def shape(self, targets: Tensor, outputs: int) -> tuple[int, ...]:
-        """See :class:`fedmuon_app.tasks.Task`."""
-        return len(targets), outputs
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """See :class:`fedmuon_app.tasks.Task`."""
@@ -29,21 +24,12 @@ class Classification:
         loss = F.cross_entropy(outputs, targets, reduction="sum")
         return counts(outputs.new_tensor(len(targets)), (outputs.argmax(1) == targets).sum(), loss)
 
-    def measured(self, sums: Tensor) -> Mapping[str, float]:
-        """See :class:`fedmuon_app.tasks.Task`."""
-        count, right, loss = sums.tolist()
-        return {"accuracy": right / count, "loss": loss / count}
-
 
 @dataclass(frozen=True)
-class MultiLabel:
+class MultiLabel(ByExample):
     """Any number of labels: binary cross-entropy of scores float[B, labels] and float[B, labels] of 0 and 1."""
 
     metrics = ("accuracy", "loss")
-
-    def shape(self, targets: Tensor, outputs: int) -> tuple[int, ...]:
-        """See :class:`fedmuon_app.tasks.Task`."""
-        return len(targets), outputs
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The mean over the labels."""
@@ -53,8 +39,3 @@ class MultiLabel:
         """How many examples, the share of their labels that is right, and the sum of their losses."""
         right = ((outputs > 0) == (targets > 0)).double().mean(1).sum()
         return counts(outputs.new_tensor(len(targets)), right, self.losses(outputs, targets).sum())
-
-    def measured(self, sums: Tensor) -> Mapping[str, float]:
-        """See :class:`fedmuon_app.tasks.Task`."""
-        count, right, loss = sums.tolist()
-        return {"accuracy": right / count, "loss": loss / count}

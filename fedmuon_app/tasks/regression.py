@@ -1,22 +1,17 @@
 """Quantities."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedmuon_app.tasks import counts
+from fedmuon_app.tasks import ByExample, counts
 
 
 @dataclass(frozen=True)
-class Regression:
+class Regression(ByExample):
     """Squared error of outputs float[B, quantities] and targets likewise; its loss is the mean over the quantities."""
 
     metrics = ("loss", "mae")
-
-    def shape(self, targets: Tensor, outputs: int) -> tuple[int, ...]:
-        """See :class:`fedmuon_app.tasks.Task`."""
-        return len(targets), outputs
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """See :class:`fedmuon_app.tasks.Task`."""
@@ -26,8 +21,3 @@ class Regression:
         """How many, and the sums of their squared and absolute errors."""
         error = (outputs - targets).abs()
         return counts(outputs.new_tensor(len(targets)), error.square().mean(1).sum(), error.mean(1).sum())
-
-    def measured(self, sums: Tensor) -> Mapping[str, float]:
-        """See :class:`fedmuon_app.tasks.Task`."""
-        count, squared, absolute = sums.tolist()
-        return {"loss": squared / count, "mae": absolute / count}

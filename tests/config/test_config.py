@@ -12,7 +12,7 @@ from fedmuon_app.config import conf_dir, dump, load, loads, names, split
 from fedmuon_app.data.augment import AUGMENTATIONS
 from fedmuon_app.engines import ENGINES
 from fedmuon_app.errors import InputError
-from fedmuon_app.experiment import build_method
+from fedmuon_app.method_of import build_method
 
 CHOICES = sorted(path.relative_to(conf_dir()).with_suffix("") for path in conf_dir().rglob("*.yaml"))
 

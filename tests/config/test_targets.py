@@ -9,7 +9,8 @@ from fedmuon_app.algorithms.steps import Muon, Sgd
 from fedmuon_app.config import at_node, load, refuse_others, shared, targets
 from fedmuon_app.config.targets import build_target
 from fedmuon_app.errors import InputError
-from fedmuon_app.experiment import build, build_hyper, build_method
+from fedmuon_app.experiment import build
+from fedmuon_app.method_of import build_hyper, build_method
 
 
 def negative(G: torch.Tensor) -> torch.Tensor:

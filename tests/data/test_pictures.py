@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from fedmuon_app.data import pictures, store
-from fedmuon_app.data.examples import Data, Examples, StoredImages
+from fedmuon_app.data.examples import Data, Examples, StoredImages, held_out
 from fedmuon_app.data.pictures import picture
 from fedmuon_app.errors import InputError
 
@@ -350,7 +350,7 @@ def test_many_images_stay_in_their_file(tmp_path: Path, monkeypatch: pytest.Monk
     assert same(stored.subset(order), small.subset(order))
     assert same(stored.subset(order).at(np.array([2, 0])), small.at(np.array([7, 7])))
     assert same(stored.part(slice(2, 5)), small.part(slice(2, 5)))
-    kept, held = stored.split(0.3, np.random.default_rng(0))
+    kept, held = held_out(len(stored), 0.3, np.random.default_rng(0))
     assert sorted([*kept, *held]) == list(range(10))
     assert len(held) == 3
     assert isinstance(stored.subset(kept).inputs, StoredImages)
