@@ -120,13 +120,19 @@ def test_a_run_whose_process_is_killed_goes_on_from_its_checkpoint(
     same_X_and_cohorts_as_one_process(run, overrides, rounds)
 
 
-def test_the_command_leaves_no_process_and_no_temporary_folder(tmp_path: Path) -> None:
-    before = set(Path(tempfile.gettempdir()).glob("fedmuon-*"))
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A folder for temporary files that no other test's run uses, with a name short enough for sockets in it."""
+    with tempfile.TemporaryDirectory(prefix="t-") as folder:
+        yield Path(folder)
+
+
+def test_the_command_leaves_no_process_and_no_temporary_folder(tmp_path: Path, temporary: Path) -> None:
     mark = f"FEDMUON_TEST_MARK={tmp_path}"
     run = tmp_path / "run"
     done = subprocess.run(
         [sys.executable, "-m", "fedmuon_app", *SMALL, "engine=simulation", f"hydra.run.dir={run}"],
-        env=os.environ | {"FEDMUON_TEST_MARK": str(tmp_path)},
+        env=os.environ | {"FEDMUON_TEST_MARK": str(tmp_path), "TMPDIR": str(temporary), "RAY_TMPDIR": tempfile.gettempdir()},
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -136,7 +142,7 @@ def test_the_command_leaves_no_process_and_no_temporary_folder(tmp_path: Path) -
     assert f"results: {run}" in done.stdout
     assert {".hydra", "metrics.jsonl", "result.json", "model.safetensors"} <= {f.name for f in run.iterdir()}
     assert not [p for p in psutil.process_iter() if mark in environment(p)]
-    assert set(Path(tempfile.gettempdir()).glob("fedmuon-*")) <= before
+    assert not [*temporary.glob("fedmuon-*")]
     same_X_and_cohorts_as_one_process(run, SMALL)
 
 
