@@ -17,9 +17,9 @@ from fedmuon_app import runtime
 from fedmuon_app.algorithms.layout import NamedTensors
 from fedmuon_app.algorithms.server import Server, initial_server
 from fedmuon_app.config import Config, build_target, dump, loads, refuse_another
+from fedmuon_app.data import store
 from fedmuon_app.data.examples import Data, Indices, blank
 from fedmuon_app.data.partition import PartitionSpec, partition
-from fedmuon_app.data.store import CACHE
 from fedmuon_app.data_of import OWN, dealt_by, load_data, load_own_data
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.checkpoint import config_of
@@ -37,7 +37,6 @@ from fedmuon_app.tasks.inputs import inputs_of
 
 Given = tuple[Data, Sequence[Indices], Callable[[], nn.Module]]
 MOST_LABELLED = 1000  # clients whose labels are written down
-PARTITIONS = CACHE / "partitions"
 
 
 @dataclass(frozen=True)
@@ -130,6 +129,7 @@ def build(c: Config, own: Path | None = None, threads: int | None = None, given:
         InputError: the data is not there, or does not fit the model, or the device is not there.
     """
     runtime.prepare(threads or c.engine.threads)
+    store.keep_in(Path(c.engine.shared) / "cache" if c.engine.shared else None)
     device = pick_device(c.device)
     data = given[0] if given else load_data(c) if own is None else load_own_data(c, own)
     objective = Objective(
@@ -159,7 +159,9 @@ def build(c: Config, own: Path | None = None, threads: int | None = None, given:
     elif c.partition.name == OWN:
         parts = [np.arange(len(data.train))] * n  # none at the server
     else:
-        parts = partition(dealt_by(c, data), n, PartitionSpec(**asdict(c.partition)), c.seed, PARTITIONS)
+        parts = partition(
+            dealt_by(c, data), n, PartitionSpec(**asdict(c.partition)), c.seed, store.cache() / "partitions"
+        )
     parts, held = hold_out(parts, c.dataset.client_validation, c.seed)
     sizes = c.local.steps, c.local.batch_size
     clients = Clients(method, build_hyper(c), objective, data.train.to(device), parts, *sizes, held)

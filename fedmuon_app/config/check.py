@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from fedmuon_app.config.files import flat, names
@@ -206,6 +207,18 @@ def _engine(c: Config) -> list[Rule]:
         ("engine.stack_memory", memory, memory is None or _above_0(memory), POSITIVE + " or null"),
         ("engine.cpus_per_client", e.cpus_per_client, e.cpus_per_client >= 1, UNIT),
         ("engine.gpus_per_client", e.gpus_per_client, e.gpus_per_client >= 0, "must not be negative"),
+        (
+            "engine.ray",
+            e.ray,
+            e.ray is None or re.fullmatch(r"auto|\S+:\d+", e.ray) is not None,
+            "must be HOST:PORT, auto, or null",
+        ),
+        (
+            "engine.shared",
+            e.shared,
+            e.shared is None or Path(e.shared).is_absolute(),
+            "must be an absolute path: it is the same on all machines",
+        ),
     ]
 
 

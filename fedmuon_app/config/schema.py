@@ -147,6 +147,8 @@ class Engine:
     stack_memory: float | None = MISSING
     cpus_per_client: int = MISSING
     gpus_per_client: float = MISSING
+    ray: str | None = MISSING
+    shared: str | None = MISSING
 
 
 @dataclass

@@ -7,7 +7,7 @@ get it.
 import gzip
 import importlib.util
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from fedmuon_app.data.examples import Data, Examples
-from fedmuon_app.data.pictures import folder, folder_scale
-from fedmuon_app.data.store import CACHE
+from fedmuon_app.data.pictures import folder, folder_scale, version
+from fedmuon_app.data.store import Decoded, cache, kept
 from fedmuon_app.errors import InputError
 
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
@@ -115,15 +115,22 @@ def _idx_examples(folder: Path, part: str) -> Examples:
     Raises:
         InputError: one is missing, or is not what it should be.
     """
-    images, labels = (
-        _idx(folder / f"{part}-{name}.gz", dims) for name, dims in (("images-idx3-ubyte", 3), ("labels-idx1-ubyte", 1))
-    )
+    files = [folder / f"{part}-{name}.gz" for name in ("images-idx3-ubyte", "labels-idx1-ubyte")]
+    for file in files:
+        if not file.is_file():
+            raise InputError(f"{file} is not there")
+    seen = [(str(file.resolve()), *version(file)) for file in files]
+    return kept(f"idx {seen}", lambda: _decoded_idx(folder, part, files))
+
+
+def _decoded_idx(folder: Path, part: str, files: Sequence[Path]) -> Decoded:
+    images, labels = (_idx(file, dims) for file, dims in zip(files, (3, 1), strict=True))
     if images.shape[1:] != (28, 28) or len(images) != len(labels) or int(labels.max(initial=0)) >= len(FASHION_CLASSES):
         raise InputError(
             f"{folder}: {part}-images has {list(images.shape)} pixels and {part}-labels {len(labels)} labels up to "
             f"{int(labels.max(initial=0))}: needed are as many of both, of 28×28 and below 10"
         )
-    return Examples(torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels).long())
+    return zip(images[:, None], labels.tolist(), strict=True)
 
 
 def _idx(file: Path, dims: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -141,10 +148,10 @@ def _downloaded(source: Callable[..., Any], otherwise: str) -> Iterable[Examples
     """Both parts of a torchvision data set, downloaded once to ~/.cache/fedmuon with its own progress bar."""
     for train in (True, False):
         try:
-            part = source(str(CACHE), train=train, download=True)
+            part = source(str(cache()), train=train, download=True)
         except (OSError, RuntimeError) as error:
             raise InputError(
-                f"the data could not be downloaded to {CACHE} ({error}): connect to the network, or use {otherwise}"
+                f"the data could not be downloaded to {cache()} ({error}): connect to the network, or use {otherwise}"
             ) from error
         images = part.data.numpy() if isinstance(part.data, Tensor) else part.data
         yield Examples(_channels_first(images), torch.as_tensor(part.targets))

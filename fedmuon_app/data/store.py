@@ -22,8 +22,19 @@ Decoded = Iterator[tuple[NDArray[np.uint8], int]]
 """Images uint8[c, h, w], all of one shape, each with its label."""
 
 
-def _cache() -> Path:
+_place: Path | None = None
+
+
+def keep_in(folder: Path | None) -> None:
+    """Let :func:`cache` be ``folder`` in this process; None: the user's own again."""
+    global _place
+    _place = folder
+
+
+def cache() -> Path:
     """Where downloads go, and what is made once: partitions and decoded images."""
+    if _place is not None:
+        return _place
     if named := os.environ.get("XDG_CACHE_HOME"):
         return Path(named) / "fedmuon"
     try:
@@ -32,8 +43,6 @@ def _cache() -> Path:
         return Path(tempfile.gettempdir()) / f"fedmuon-cache-{os.getuid()}"
 
 
-CACHE = _cache()
-IMAGES = CACHE / "images"
 IN_MEMORY = 2**28  # bytes of images that are read as a whole
 
 
@@ -46,14 +55,14 @@ def kept(key: str, decode: Callable[[], Decoded]) -> Examples:
         key: all that the images depend on.
         decode: asked where they are not there; its errors are the caller's to see.
     """
-    place = IMAGES / hashlib.sha256(key.encode()).hexdigest()[:32]
+    place = cache() / "images" / hashlib.sha256(key.encode()).hexdigest()[:32]
     found = _opened(place)
     if found is not None:
         return found
     try:
         return _written(place, decode)
     except _NoRoomError as error:
-        log.warning("decoded images cannot be kept in %s for the next run: %s", IMAGES, error)
+        log.warning("decoded images cannot be kept in %s for the next run: %s", place.parent, error)
     try:
         with tempfile.TemporaryFile() as stream:
             shape, labels = _write(stream, decode())
@@ -134,9 +143,11 @@ def _opened(place: Path) -> Examples | None:
 
 def _read(file: int, shape: list[int], labels: list[int]) -> Examples:
     """The examples of a file; its images as a tensor where they are few. Takes the descriptor."""
-    images = StoredImages(file, tuple(shape))
     if int(np.prod(shape)) > IN_MEMORY:
-        return Examples(images, torch.tensor(labels))
-    whole = images[:]
+        return Examples(StoredImages(file, tuple(shape)), torch.tensor(labels))
+    images = np.empty(shape, np.uint8)  # a copy: a mapping would be the end of the process when somebody cuts the file
+    read = os.preadv(file, [images.data.cast("B")], 0)
     os.close(file)
-    return Examples(whole, torch.tensor(labels))
+    if read != images.size:
+        raise OSError("a file of decoded images has become shorter")
+    return Examples(torch.from_numpy(images), torch.tensor(labels))

@@ -31,7 +31,7 @@ def run(c: Config, folder: Path) -> None:
         InputError: something the user can mend, before anything starts.
         FlowerError: the run did not complete.
     """
-    check_resources(c.engine, torch.cuda.device_count())
+    cluster = check_resources(c.engine, torch.cuda.device_count())
     if pick_device(c.device).type == "cuda" and c.engine.gpus_per_client == 0:
         raise InputError(
             "engine.gpus_per_client = 0: clients would train on the CPU although there is a GPU; "
@@ -44,7 +44,7 @@ def run(c: Config, folder: Path) -> None:
     done = rounds_in(folder) if c.resume else 0
     with (
         tempfile.TemporaryDirectory(prefix="fedmuon-app-") as staged,
-        superlink(folder / "flower.log") as link,
+        superlink(folder / "flower.log", c.engine.shared, cluster) as link,
         Progress(c.rounds, folder.name, done) as progress,
     ):
         progress.say(f"Flower's SuperLink listens on {link.address}, without a password: docs/security.md")

@@ -27,12 +27,13 @@ HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # for the arrays that
 class SuperLink(Flwr):
     """A running simulation SuperLink, and the ``flwr`` command pointed at it."""
 
-    def __init__(self, home: Path, log: Path) -> None:
+    def __init__(self, home: Path, log: Path, cluster: str | None = None) -> None:
         """Start it on a free port of this machine.
 
         Args:
-            home: its FLWR_HOME, an empty folder.
+            home: its FLWR_HOME, an empty folder. Clients import the app from there.
             log: file for all that it and the run print.
+            cluster: address of a Ray cluster; None: the run starts Ray here.
 
         Raises:
             FlowerError: it did not come up.
@@ -41,6 +42,8 @@ class SuperLink(Flwr):
         self.address = f"127.0.0.1:{port}"
         super().__init__(home, self.address, None)
         self.env = HUGE_PAGES | self.env | {"FEDMUON_PID": str(os.getpid())}
+        if cluster:
+            self.env |= {"RAY_ADDRESS": cluster}
         with log.open("ab") as out:
             self._process = psutil.Popen(
                 ["flower-superlink", "--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)],
@@ -95,11 +98,17 @@ def _ends_with_us() -> None:
 
 
 @contextlib.contextmanager
-def superlink(log: Path) -> Iterator[SuperLink]:
-    """A SuperLink with a home of its own; both are gone afterwards."""
+def superlink(log: Path, shared: str | None = None, cluster: str | None = None) -> Iterator[SuperLink]:
+    """A SuperLink with a home of its own; both are gone afterwards.
+
+    Args:
+        log: file for all that it and the run print.
+        shared: folder that the home lies in; None: that of temporary files.
+        cluster: as :class:`SuperLink` has it.
+    """
     short = tempfile.gettempdir() if len(tempfile.gettempdir()) <= LONGEST_TMP else "/tmp"
-    with tempfile.TemporaryDirectory(prefix="fedmuon-", dir=short, ignore_cleanup_errors=True) as home:
-        link = SuperLink(Path(home), log)
+    with tempfile.TemporaryDirectory(prefix="fedmuon-", dir=shared or short, ignore_cleanup_errors=True) as home:
+        link = SuperLink(Path(home), log, cluster)
         try:
             yield link
         finally:

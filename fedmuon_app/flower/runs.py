@@ -14,7 +14,7 @@ from fedmuon_app.data import pictures
 from fedmuon_app.experiment import Experiment, build
 from fedmuon_app.federation.checkpoint import config_of, states_beside
 from fedmuon_app.federation.clients import Clients
-from fedmuon_app.federation.states import ClientStates, FileStates, MappedStates
+from fedmuon_app.federation.states import ClientStates, FileStates
 from fedmuon_app.flower.site import Site, site
 
 log = logging.getLogger("fedmuon")
@@ -22,8 +22,8 @@ log = logging.getLogger("fedmuon")
 # where modules of the user's are: the folder that `fedmuon` was called in, and those beside own YAMLs
 sys.path += [place for place in os.environ.get("FEDMUON_PATH", "").split(os.pathsep) if place and place not in sys.path]
 
-_experiments: dict[str, Experiment] = {}
-_states: dict[str, MappedStates | None] = {}
+_experiments: dict[str, Experiment] = {}  # of deployed nodes
+_simulations: dict[str, tuple[Experiment, ClientStates]] = {}  # by Flower's run id
 
 
 def configuration(context: Context, engine: str) -> Config:
@@ -81,10 +81,11 @@ def question_of(message: Message, context: Context) -> Part:
     Raises:
         SiteError: the node's configuration is wrong, or it refuses the server's.
     """
-    if simulated():
-        return _simulated(context)
-    here, about = site(context.node_config), message.content.config_records["about"]
+    about = message.content.config_records["about"]
     experiment = str(about["experiment"])
+    if simulated():
+        return _simulated(context, experiment)
+    here = site(context.node_config)
     return _deployed(here, experiment, here.meet(experiment, str(about["config"])))
 
 
@@ -95,7 +96,7 @@ def part_of(experiment: str, sha256: str, context: Context) -> Part:
         SiteError: as above, or the node has not been asked with that configuration.
     """
     if simulated():
-        return _simulated(context)
+        return _simulated(context, experiment)
     here = site(context.node_config)
     return _deployed(here, experiment, here.recall(experiment, sha256))
 
@@ -115,20 +116,31 @@ def _deployed(here: Site, experiment: str, config: Config) -> Part:
     return Part(built, states, here.plays, here.data)
 
 
-def _simulated(context: Context) -> Part:
+def _simulated(context: Context, experiment: str) -> Part:
     node, nodes = (int(context.node_config[key]) for key in ("partition-id", "num-partitions"))
     key = str(context.run_id)
-    if key not in _experiments:
+    if key not in _simulations:
         config = configuration(context, "simulation")
-        _experiments[key] = build(config)
-        _states[key] = simulated_states(config, _experiments[key].clients)
-    states = _states[key]
-    assert states is not None
-    return Part(_experiments[key], states, lambda client: client % nodes == node)
+        built = build(config)
+        states = simulated_states(config, built.clients, experiment)
+        assert states is not None
+        _simulations[key] = built, states
+    return Part(*_simulations[key], lambda client: client % nodes == node)
 
 
-def simulated_states(c: Config, clients: Clients) -> MappedStates | None:
-    """What all clients keep, in the run's file; None for a run whose clients are on other machines."""
+def simulated_states(c: Config, clients: Clients, experiment: str) -> ClientStates | None:
+    """What all clients keep: in one file of the run's folder, or in files of what the machines of a cluster share.
+
+    None for a run whose clients are on machines of their own.
+    """
     if c.engine.name != "simulation":
         return None
-    return states_beside(Path(str(c.run_dir)), len(clients.parts), clients.initial_state(), clients.objective.device)
+    like, device = clients.initial_state(), clients.objective.device
+    if c.engine.shared:
+        return FileStates(shared_states(c.engine.shared, experiment), like, device)
+    return states_beside(Path(str(c.run_dir)), len(clients.parts), like, device)
+
+
+def shared_states(shared: str, experiment: str) -> Path:
+    """The folder of an experiment's states under ``engine.shared``."""
+    return Path(shared) / "states" / experiment

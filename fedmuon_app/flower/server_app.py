@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import signal
 import threading
 import time
@@ -22,7 +23,7 @@ from fedmuon_app.federation.folder import CLIENTS
 from fedmuon_app.federation.jsonl import dumped
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.flower.records import to_record
-from fedmuon_app.flower.runs import configuration, simulated_states
+from fedmuon_app.flower.runs import configuration, shared_states, simulated_states
 from fedmuon_app.flower.strategy import FedMuonStrategy
 
 log = logging.getLogger("fedmuon")
@@ -40,13 +41,16 @@ def main(grid: Grid, context: Context) -> None:
     config = configuration(context, "simulation" if isinstance(grid, InMemoryGrid) else "deployment")
     folder = Path(str(config.run_dir))
     _start_log(folder, config)
+    runlog = None
     try:
         if config.resume is not None:
             refuse_another_run(config, folder)  # only here is the folder to be seen
         experiment = build(config)
         told: list[Callback] = [_Said(), *tracker(config.tracker, folder)]
         runlog = RunLog(folder, header(config, experiment), told, keeping(config))  # before the clients' file is opened
-        states = simulated_states(config, experiment.clients) if config.evaluation.diagnostics is not None else None
+        states = None
+        if config.evaluation.diagnostics is not None:
+            states = simulated_states(config, experiment.clients, runlog.experiment)
         told += experiment.diagnostics(config, states)
         experiment.note_labels(folder)
         strategy = FedMuonStrategy(experiment, runlog, config)
@@ -60,6 +64,8 @@ def main(grid: Grid, context: Context) -> None:
     finally:
         if config.checkpoint.every is None:
             (folder / CLIENTS).unlink(missing_ok=True)
+            if runlog is not None and config.engine.shared:
+                shutil.rmtree(shared_states(config.engine.shared, runlog.experiment), ignore_errors=True)
 
 
 def _end_with(pid: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from pyarrow import parquet as pq
 
-from fedmuon_app.data import sources, store
+from fedmuon_app.data import sources
 from fedmuon_app.errors import InputError
 
 
@@ -40,7 +40,7 @@ def plain(value: int, *shape: int) -> np.ndarray:
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "IMAGES", tmp_path / "cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def both(folder: Path, images: list[Any], labels: list[Any], names: list[str] | None = None) -> Path:

@@ -18,7 +18,7 @@ from fedmuon_app.errors import InputError
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "IMAGES", tmp_path_factory.mktemp("cache") / "images")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
 
 
 @pytest.fixture
@@ -304,7 +304,7 @@ def test_a_damaged_cache_is_made_anew(damage: str, tmp_path: Path, monkeypatch: 
         return pictures.read_folder(tmp_path / "data", 8, 1, ["cat", "dog"])
 
     whole = read()
-    images, about = (next(store.IMAGES.glob(f"*.{kind}")) for kind in ("images", "json"))
+    images, about = (next(store.cache().glob(f"images/*.{kind}")) for kind in ("images", "json"))
     if damage == "gone":
         images.unlink()
     else:
@@ -319,8 +319,8 @@ def test_a_damaged_cache_is_made_anew(damage: str, tmp_path: Path, monkeypatch: 
 def test_a_cache_that_cannot_be_written_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog) -> None:  # noqa: ANN001
     write_classes(tmp_path / "data", {"cat": 6, "dog": 4})
     (tmp_path / "no folder").write_text("")
-    for cache in (tmp_path / "no folder" / "images", Path("/proc/images")):
-        monkeypatch.setattr(store, "IMAGES", cache)
+    for cache in (tmp_path / "no folder", Path("/proc")):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
         examples = pictures.read_folder(tmp_path / "data", 8, 1, ["cat", "dog"])
         assert examples.targets.tolist() == [0] * 6 + [1] * 4
         assert "cannot be kept in" in caplog.text
@@ -359,5 +359,5 @@ def test_many_images_stay_in_their_file(tmp_path: Path, monkeypatch: pytest.Monk
 def test_only_its_owner_may_read_decoded_pictures(tmp_path: Path) -> None:
     write_classes(tmp_path / "data", {"cat": 2, "dog": 2})
     pictures.read_folder(tmp_path / "data", 8, 1, ["cat", "dog"])
-    (file,) = store.IMAGES.glob("*.images")
+    (file,) = store.cache().glob("images/*.images")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

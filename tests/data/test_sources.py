@@ -96,4 +96,4 @@ def test_there_is_a_place_for_the_cache_even_without_a_home(
     for key, value in environment.items():
         monkeypatch.setenv(key, value)
     places = {"XDG_CACHE_HOME": "/somewhere/", "HOME": "/home/me/.cache/"}
-    assert str(store._cache()).startswith(places.get(next(iter(environment), ""), tempfile.gettempdir()))
+    assert str(store.cache()).startswith(places.get(next(iter(environment), ""), tempfile.gettempdir()))

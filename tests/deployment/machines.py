@@ -17,7 +17,7 @@ from tests.deployment.cluster import BIN, wait_for
 
 NETWORK = "10.77.0"
 USERS = Path(tempfile.gettempdir()) / "fedmuon-tests-machines"
-MOUNTS = ("/etc/fedmuon", "/var/lib/fedmuon", "/srv/pictures")  # places of docs/deployment.md
+MOUNTS = ("/etc/fedmuon", "/var/lib/fedmuon", "/srv/pictures", "/srv/cluster")  # places that the docs name
 
 
 def missing() -> str:

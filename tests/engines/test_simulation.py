@@ -132,7 +132,8 @@ def test_the_command_leaves_no_process_and_no_temporary_folder(tmp_path: Path, t
     run = tmp_path / "run"
     done = subprocess.run(
         [sys.executable, "-m", "fedmuon_app", *SMALL, "engine=simulation", f"hydra.run.dir={run}"],
-        env=os.environ | {"FEDMUON_TEST_MARK": str(tmp_path), "TMPDIR": str(temporary), "RAY_TMPDIR": tempfile.gettempdir()},
+        env=os.environ
+        | {"FEDMUON_TEST_MARK": str(tmp_path), "TMPDIR": str(temporary), "RAY_TMPDIR": tempfile.gettempdir()},
         cwd=tmp_path,
         capture_output=True,
         text=True,
