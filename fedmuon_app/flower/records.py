@@ -11,6 +11,8 @@ and the same ``call``; its reply is {metrics: {num-examples, value, loss}, answe
 import io
 import math
 import pickle
+import sys
+import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, SupportsIndex, cast
@@ -31,6 +33,7 @@ FLAT = "flat"  # the array's name in its record
 CALL = ("client", "attempt", "round", "last-attempt", "last-round", "saved-attempt", "saved-round")
 ANSWERS = ("experiment", "client", "attempt", "round")
 
+MOST_HEAD = 2**16 + 10  # bytes of the header of an array in numpy's format 1.0
 MOST_NOTES = 10
 MOST = 200  # characters that are taken of what a node says
 
@@ -58,19 +61,44 @@ class Array(FlowerArray):
         return _unpickled, (self.dtype, self.shape, self.stype, pickle.PickleBuffer(self.data))
 
 
-def _unpickled(dtype: str, shape: tuple[int, ...], stype: str, data: bytes) -> Array:
+def _unpickled(dtype: str, shape: tuple[int, ...], stype: str, data: Any) -> Array:
     array = Array.__new__(Array)  # the constructor wants bytes, and from Ray this is a view of its shared memory
     array.dtype, array.shape, array.stype, array.data = dtype, shape, stype, data
     return array
 
 
-def to_record(x: Tensor) -> ArrayRecord:
+class Common(Array):
+    """An array that all clients of a round are sent: Ray stores it once, and fetches it once for a machine."""
+
+    _stored: Any = None  # Ray's reference to its bytes
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """In the process that Ray's driver is, a reference goes with the pickle, in place of the bytes."""
+        ray = sys.modules.get("ray")
+        if protocol.__index__() < 5 or ray is None or not ray.is_initialized():
+            return super().__reduce_ex__(protocol)
+        with _STORING:
+            if self._stored is None:
+                self._stored = ray.put(np.frombuffer(self.data, np.uint8))
+        return _fetched, (self.dtype, self.shape, self.stype, self._stored)
+
+
+_STORING = threading.Lock()  # Flower pickles messages in several threads
+
+
+def _fetched(dtype: str, shape: tuple[int, ...], stype: str, stored: Any) -> Array:
+    import ray
+
+    return _unpickled(dtype, shape, stype, memoryview(ray.get(stored)))
+
+
+def to_record(x: Tensor, kind: type[Array] = Array) -> ArrayRecord:
     """A vector as a record, with one copy where flwr.app.Array makes two; float32 or float64 (not bfloat16)."""
     array, head = x.detach().cpu().numpy(), io.BytesIO()
     npy.write_array_header_1_0(head, npy.header_data_from_array_1_0(array))
     data = b"".join((head.getvalue(), array.data))
     record = ArrayRecord()  # given its arrays, it would make new ones of Flower's own kind
-    record[FLAT] = Array(str(array.dtype), array.shape, SType.NUMPY, data)
+    record[FLAT] = kind(str(array.dtype), array.shape, SType.NUMPY, data)
     return record
 
 
@@ -83,7 +111,7 @@ def from_record(record: ArrayRecord) -> Tensor:
     if list(record) != [FLAT]:
         raise ValueError(f"arrays {sorted(record)}, not one that is named {FLAT}")
     data = record[FLAT].data
-    stream = io.BytesIO(data)
+    stream = io.BytesIO(memoryview(data)[:MOST_HEAD])
     if npy.read_magic(stream) != (1, 0):
         raise ValueError("an array in an unknown version of numpy's format")
     shape, _, dtype = npy.read_array_header_1_0(stream)

@@ -1,6 +1,7 @@
 import copy
 import io
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmuon_app.federation.protocol import Acknowledged, CallId
-from fedmuon_app.flower.records import FLAT, answer, call, from_record, read_answer, read_call, to_record
+from fedmuon_app.flower.records import FLAT, Common, answer, call, from_record, read_answer, read_call, to_record
 from tests.flower.fake_grid import FakeGrid
 
 CPU = torch.device("cpu")
@@ -49,6 +50,38 @@ def test_the_bytes_of_an_array_travel_beside_its_pickle() -> None:
     x = from_record(pickle.loads(pickled, buffers=[memoryview(there).toreadonly()]))
     assert torch.equal(x, torch.arange(100.0))
     assert there.ctypes.data <= x.data_ptr() < there.ctypes.data + there.nbytes
+
+
+class OneStore:
+    """Ray's object store, as far as an array needs it."""
+
+    def __init__(self) -> None:
+        self.stored: list[np.ndarray] = []
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def put(self, x: np.ndarray) -> int:
+        self.stored.append(x)
+        return len(self.stored) - 1
+
+    def get(self, reference: int) -> np.ndarray:
+        return self.stored[reference]
+
+
+def test_what_all_clients_get_is_stored_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = OneStore()
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    record = to_record(torch.arange(100.0), Common)
+    messages = [pickle.dumps(record, protocol=5) for _ in range(8)]
+    assert len(ray.stored) == 1
+    assert max(map(len, messages)) < 400
+    for message in messages:
+        there = from_record(pickle.loads(message))
+        assert torch.equal(there, torch.arange(100.0))
+        assert ray.stored[0].ctypes.data <= there.data_ptr() < ray.stored[0].ctypes.data + ray.stored[0].nbytes
+    monkeypatch.delitem(sys.modules, "ray")
+    assert torch.equal(from_record(pickle.loads(pickle.dumps(record, protocol=5))), torch.arange(100.0))
 
 
 @pytest.mark.parametrize("protocol", [4, 5])
