@@ -185,7 +185,8 @@ class Objective:
         self.model.eval()
         batch = test.part(part).to(self.device)
         self._put(X)
-        return [float(x) for x in self.task.sums(_called(self.model, self.inputs(batch.inputs)), batch.targets)]
+        sums: list[float] = self.task.sums(_called(self.model, self.inputs(batch.inputs)), batch.targets).tolist()
+        return sums
 
     def check(self, examples: Examples, outputs: int) -> None:
         """Try the model once: what it gives for two examples, and a gradient of one and of two in training mode.

@@ -4,6 +4,7 @@ Parameters, momenta and control variates are flat vectors float[d], laid out by 
 :class:`fedmuon_app.algorithms.layout.Layout`; a vector that a method does without is float[0].
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -11,7 +12,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from fedmuon_app.algorithms.layout import Layout, all_finite
+from fedmuon_app.algorithms.layout import Layout, all_finite, numbers
 from fedmuon_app.algorithms.methods import Hyper, Method
 from fedmuon_app.algorithms.steps import Slots, StepRule
 
@@ -137,9 +138,11 @@ def local_round(
     X_i, M, C_next, slots, loss = local_steps(
         method, hp, layout, gradient, X, C, (state.M, state.C, state.kept), state.t, batches
     )
-    if names := layout.not_finite(X_i, M) or slots_not_finite(layout, slots):
+    kept = [X_i, M, *slots.values()]
+    mean, *sums = numbers([loss, *(x.sum().to(loss.dtype) for x in kept)])  # the one time that a GPU is waited for
+    if not all(map(math.isfinite, sums)) and (names := layout.not_finite(X_i, M) or slots_not_finite(layout, slots)):
         raise not_finite(names, K)
-    return Update(X_i, C_next - state.C, float(loss)), next_state(method, hp, state, K, M, C_next, slots)
+    return Update(X_i, C_next - state.C, mean), next_state(method, hp, state, K, M, C_next, slots)
 
 
 def slots_not_finite(layout: Layout, slots: Slots) -> str:

@@ -1,6 +1,7 @@
 """All parameters of a model as one flat vector, and where each one stands in it."""
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -93,4 +94,16 @@ class Layout:
 
 def all_finite(x: Tensor) -> bool:
     """Whether no number is NaN or infinite; in one pass without a temporary where all is well."""
-    return bool(x.sum().isfinite()) or bool(x.isfinite().all())
+    return finite([x])[0]
+
+
+def finite(vectors: Sequence[Tensor]) -> list[bool]:
+    """For each vector, whether no number is NaN or infinite: one wait for a GPU where all is well."""
+    sums = numbers([x.sum() for x in vectors])
+    return [math.isfinite(s) or bool(x.isfinite().all()) for s, x in zip(sums, vectors, strict=True)]
+
+
+def numbers(scalars: Sequence[Tensor]) -> list[float]:
+    """Scalars of one device as Python's numbers, read in one go: each read on its own would wait for a GPU."""
+    read: list[float] = torch.stack([x.detach() for x in scalars]).tolist() if scalars else []
+    return read

@@ -204,6 +204,7 @@ def _engine(c: Config) -> list[Rule]:
         _one_of("engine", e.name, names("engine")),
         ("engine.threads", e.threads, e.threads >= 1, UNIT),
         ("engine.workers", e.workers, e.workers is None or e.workers >= 0, "must be null or >= 0"),
+        _one_of("engine.states", e.states, ("auto", "device", "host")),
         ("engine.stack_memory", memory, memory is None or _above_0(memory), POSITIVE + " or null"),
         ("engine.cpus_per_client", e.cpus_per_client, e.cpus_per_client >= 1, UNIT),
         ("engine.gpus_per_client", e.gpus_per_client, e.gpus_per_client >= 0, "must not be negative"),

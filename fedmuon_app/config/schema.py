@@ -145,6 +145,7 @@ class Engine:
     workers: int | None = MISSING
     stacked: bool = MISSING
     stack_memory: float | None = MISSING
+    states: str = MISSING
     cpus_per_client: int = MISSING
     gpus_per_client: float = MISSING
     ray: str | None = MISSING

@@ -5,6 +5,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import psutil
+import torch
 from joblib import cpu_count
 from torch import Tensor
 
@@ -20,9 +22,12 @@ from fedmuon_app.federation.checkpoint import rounds_in, states_beside
 from fedmuon_app.federation.judging import Judge, Judged, NothingHeldError
 from fedmuon_app.federation.loop import TrainClients, nonempty_clients, run_rounds
 from fedmuon_app.federation.protocol import CallId, Cohort, Failure, Replies
+from fedmuon_app.federation.resident import ResidentStates
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.federation.states import ClientStates, StateError, unnamed_states
 from fedmuon_app.federation.vmap import answer_stacked, largest_stack
+
+STATES_OF_FREE = 0.5  # of a device's free memory, that states may take
 
 
 def run(c: Config, folder: Path) -> None:
@@ -67,7 +72,10 @@ def train(
     told = [*([bar] if bar else []), *callbacks, *tracker(c.tracker, folder)]
     runlog = RunLog(folder, header(c, experiment), told, keeping(c))
     experiment.note_labels(folder)
-    states = states_beside(folder, *rows) if c.checkpoint.every else unnamed_states(*rows)
+    states: ClientStates = states_beside(folder, *rows) if c.checkpoint.every else unnamed_states(*rows)
+    if on_device(c, clients.objective.device.type):
+        states = resident = ResidentStates(states, room(clients.objective.device))
+        told.append(resident)
     told += experiment.diagnostics(c, states)
     engine: TrainClients
     with contextlib.ExitStack() as stack:
@@ -91,6 +99,17 @@ def train(
     return server
 
 
+def on_device(c: Config, device: str) -> bool:
+    """Whether ``engine.states`` lets clients' states stay in this process."""
+    return c.engine.states == "device" or (c.engine.states == "auto" and device == "cuda")
+
+
+def room(device: torch.device) -> int:
+    """Bytes that clients' states may take on a device: a share of what is free."""
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+    return int(STATES_OF_FREE * free)
+
+
 def number_of_workers(c: Config, device: str) -> int:
     """``engine.workers``, or what suits this machine: a worker a core on a CPU, none on a GPU.
 
@@ -98,12 +117,13 @@ def number_of_workers(c: Config, device: str) -> int:
         InputError: workers cannot be had here.
     """
     if c.engine.workers is None:
-        if sys.platform != "linux" or device != "cpu" or c.engine.stacked:
+        if sys.platform != "linux" or device != "cpu" or c.engine.stacked or c.engine.states == "device":
             return 0
         cores = cpu_count() // c.engine.threads
         return min(cores, c.federation.clients_per_round) if cores > 1 else 0
     for obstacle in (
         "with engine.stacked = true" if c.engine.stacked else "",
+        "with engine.states = device: workers share a file" if c.engine.states == "device" else "",
         f"with device = {device}: it cannot be shared by forked processes" if device != "cpu" else "",
         f"on {sys.platform}: it has no safe fork" if sys.platform != "linux" else "",
     ):

@@ -30,6 +30,9 @@ class Callback:
     def after_round(self, r: int, server: Server) -> None:
         """Round ``r`` is over; the server after it."""
 
+    def before_checkpoint(self, standing: RunState) -> None:
+        """A checkpoint of ``standing`` is about to be written."""
+
     def at_end(self, result: Mapping[str, Any]) -> None:
         """The run is complete: result.json."""
 

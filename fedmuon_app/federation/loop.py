@@ -16,7 +16,7 @@ from fedmuon_app.federation.checkpoint import RunState, states_beside
 from fedmuon_app.federation.evaluation import Evaluation
 from fedmuon_app.federation.folder import CONTROLS
 from fedmuon_app.federation.judging import Judge, Judged, judges, spread
-from fedmuon_app.federation.protocol import CallId, Cohort, Failure, Replies, fault, outliers
+from fedmuon_app.federation.protocol import CallId, Cohort, Failure, Replies, faults, outliers
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.federation.sampling import cohort
 from fedmuon_app.federation.states import unnamed_states
@@ -218,14 +218,10 @@ def accept_replies(
     aggregation: Aggregation | None = None,
 ) -> tuple[dict[int, Update], dict[int, str]]:
     """The usable updates in the order of client ids, and why the others are not; these are warned of and counted."""
-    good: dict[int, Update] = {}
-    reasons: dict[int, str] = {}
-    for client, reply in sorted(replies.items()):
-        reason = reply.reason if isinstance(reply, Failure) else fault(reply, server.X, server.C)
-        if isinstance(reply, Update) and reason is None:
-            good[client] = reply
-        else:
-            reasons[client] = str(reason)
+    updates = {client: reply for client, reply in sorted(replies.items()) if isinstance(reply, Update)}
+    reasons = {client: reply.reason for client, reply in sorted(replies.items()) if isinstance(reply, Failure)}
+    reasons |= faults(updates, server.X, server.C)
+    good = {client: update for client, update in updates.items() if client not in reasons}
     if norm_bound is not None:
         reasons |= outliers(good, server.X, norm_bound)
     if aggregation is not None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from fedmuon_app.algorithms.client import Update
-from fedmuon_app.algorithms.layout import all_finite
+from fedmuon_app.algorithms.layout import finite, numbers
 
 
 class CallId(NamedTuple):
@@ -62,16 +62,23 @@ Replies = dict[int, Update | Failure]
 """By client id."""
 
 
-def fault(update: Update, X: Tensor, C: Tensor) -> str | None:
-    """Why ``update`` cannot be used with the server's X and C; None when it can."""
-    for name, got, wanted in (("X_i", update.X, X), ("ΔC", update.dC, C)):
-        if got.shape != wanted.shape:
-            return f"{name} has shape {list(got.shape)}, not {list(wanted.shape)}"
-        if got.dtype != wanted.dtype:
-            return f"{name} is {got.dtype}, not {wanted.dtype}"
-        if not all_finite(got):
-            return f"{name} is not finite"
-    return None if math.isfinite(update.loss) else "its loss is not finite"
+def faults(updates: Mapping[int, Update], X: Tensor, C: Tensor) -> dict[int, str]:
+    """The clients whose updates cannot be used with the server's X and C, and why."""
+    reasons: dict[int, str] = {}
+    for i, u in updates.items():
+        for name, got, wanted in (("X_i", u.X, X), ("ΔC", u.dC, C)):
+            if got.shape != wanted.shape:
+                reasons.setdefault(i, f"{name} has shape {list(got.shape)}, not {list(wanted.shape)}")
+            elif got.dtype != wanted.dtype:
+                reasons.setdefault(i, f"{name} is {got.dtype}, not {wanted.dtype}")
+    read = [(i, name, x) for i, u in updates.items() if i not in reasons for name, x in (("X_i", u.X), ("ΔC", u.dC))]
+    for (i, name, _), sound in zip(read, finite([x for _, _, x in read]), strict=True):
+        if not sound:
+            reasons.setdefault(i, f"{name} is not finite")
+    for i, u in updates.items():
+        if not math.isfinite(u.loss):
+            reasons.setdefault(i, "its loss is not finite")
+    return reasons
 
 
 def outliers(updates: Mapping[int, Update], X: Tensor, bound: float) -> dict[int, str]:
@@ -82,10 +89,11 @@ def outliers(updates: Mapping[int, Update], X: Tensor, bound: float) -> dict[int
     if len(updates) < 3:
         return {}
     reasons: dict[int, str] = {}
-    for name, norms in (
-        ("‖X_i - X‖", {i: float((u.X - X).norm()) for i, u in updates.items()}),
-        ("‖ΔC_i‖", {i: float(u.dC.norm()) for i, u in updates.items()}),
+    for name, lengths in (
+        ("‖X_i - X‖", [(u.X - X).norm() for u in updates.values()]),
+        ("‖ΔC_i‖", [u.dC.norm() for u in updates.values()]),
     ):
+        norms = dict(zip(updates, numbers(lengths), strict=True))
         most = bound * statistics.median(norms.values())
         reasons |= {
             i: f"{name} = {norm:.3g} is more than {bound:g} times the round's median"

@@ -154,6 +154,8 @@ class RunLog:
             RunError: it cannot be written; the last one still stands.
         """
         r = standing.round
+        for one in self._callbacks:
+            one.before_checkpoint(standing)
         counts = self._settled[r] | {"seconds": self.seconds()}
         with _writing(f"the checkpoint after round {r}"):
             for file in (self._metrics, self._cohorts):  # what it counts on is on the disk before it

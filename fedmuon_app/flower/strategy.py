@@ -21,7 +21,7 @@ from fedmuon_app.federation.aggregation import Aggregation
 from fedmuon_app.federation.checkpoint import RunState
 from fedmuon_app.federation.judging import Judged
 from fedmuon_app.federation.loop import accept_replies, aggregation_of, nonempty_clients, run_rounds
-from fedmuon_app.federation.protocol import Acknowledged, CallId, Cohort, Failure, Replies, fault
+from fedmuon_app.federation.protocol import Acknowledged, CallId, Cohort, Failure, Replies, faults
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.federation.sampling import cohort
 from fedmuon_app.flower.exchange import Exchange, own_words
@@ -103,7 +103,7 @@ class FedMuonStrategy(Strategy):
                 read[client] = self._read(client, reply)
                 update = read[client]
                 # accept_replies() looks through all of them later: here it only matters where a round may close early
-                return isinstance(update, Update) and (enough is None or fault(update, X, C) is None)
+                return isinstance(update, Update) and (enough is None or not faults({client: update}, X, C))
 
             exchange.ask(calls, timeout, enough, self._rules.grace, is_good)
             return {client: read.get(client) or self._read(client, None) for client in cohort}

@@ -50,12 +50,12 @@ def same_run(folder: Path, other: Path) -> None:
     assert (folder / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("how", ["engine.workers=0", "engine.workers=2", "engine.states=device"])
 @pytest.mark.parametrize("algorithm", METHODS)
 def test_killed_twice_and_resumed_it_ends_with_the_same_bits(
-    algorithm: str, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    algorithm: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = [*SMALL, f"algorithm={algorithm}", f"engine.workers={workers}"]
+    words = [*SMALL, f"algorithm={algorithm}", how]
     start = ["algorithm.start=gradient"] if METHODS[algorithm].control != "none" else []
     in_process.run(load([*words, *start]), tmp_path / "whole")
     killed_after(3, load([*words, *start]), tmp_path / "run", monkeypatch)  # before the first checkpoint but 0's
