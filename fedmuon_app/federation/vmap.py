@@ -89,7 +89,7 @@ def _one_stack(
     if not before:
         return replies
     drawn = [clients.minibatches(i, state.steps, K) for i, state in before.items()]
-    batches = [_padded(clients, [own[k] for own in drawn]) for k in range(K)]
+    batches = [padded(clients, [own[k] for own in drawn]) for k in range(K)]
     M, C_i = (torch.stack(parts) for parts in zip(*((s.M, s.C) for s in before.values()), strict=True))
     slots = {name: torch.stack([s.kept[name] for s in before.values()]) for name in next(iter(before.values())).kept}
     t = torch.tensor([s.t for s in before.values()], dtype=torch.float64, device=objective.device)
@@ -120,7 +120,7 @@ def _one_stack(
     return replies
 
 
-def _padded(clients: Clients, parts: Sequence[Batch]) -> Padded:
+def padded(clients: Clients, parts: Sequence[Batch]) -> Padded:
     """One minibatch of each client: inputs [S, B, …], targets [S, B, …], weights float[S, B] (0: padding)."""
     targets = pad_sequence([part.targets for part in parts], batch_first=True)
     weights = pad_sequence([torch.full((len(part),), 1 / len(part)) for part in parts], batch_first=True)
