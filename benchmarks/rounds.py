@@ -11,21 +11,17 @@ import contextlib
 import statistics
 import time
 from collections.abc import Callable
-from itertools import count
 
 import psutil
 import torch
 
+from benchmarks.one_round import rounds_of_job
 from benchmarks.pfl_fedavg import Pfl
 from benchmarks.plain import rounds_of
-from fedmuon_app.algorithms.server import server_step
 from fedmuon_app.config import load
 from fedmuon_app.engines.in_process import one_by_one
 from fedmuon_app.engines.workers import Workers
-from fedmuon_app.experiment import Experiment, build
-from fedmuon_app.federation.loop import TrainClients
-from fedmuon_app.federation.protocol import Acknowledged, CallId
-from fedmuon_app.federation.sampling import cohort
+from fedmuon_app.experiment import build
 from fedmuon_app.federation.states import unnamed_states
 
 WORKLOAD = ["dataset=fashion_mnist", "partition=iid"]  # iid: every client fills its batches
@@ -36,22 +32,6 @@ RATIOS = [
     ("FedMuon, two workers over none", "ours: FedMuon, 2 workers", "ours: FedMuon", 1 / 1.6),
     ("FedMuon, one worker over none", "ours: FedMuon, 1 worker", "ours: FedMuon", 1.0),
 ]
-
-
-def rounds_of_job(experiment: Experiment, train_clients: TrainClients) -> Callable[[], None]:
-    """A function that plays one round of the engine, without evaluation or log."""
-    server, numbers, n = experiment.server, count(1), len(experiment.clients.parts)
-    counted = dict.fromkeys(range(n), Acknowledged())
-
-    def one_round() -> None:
-        nonlocal server
-        r = next(numbers)
-        sampled = cohort(experiment.plan.seed, r, range(n), experiment.plan.clients_per_round)
-        replies = train_clients(CallId(1, r), {i: counted[i] for i in sampled}, server.X, server.C)
-        server = server_step(server, [replies[i] for i in sampled], n)  # type: ignore[misc]
-        counted.update(dict.fromkeys(sampled, Acknowledged(CallId(1, r))))
-
-    return one_round
 
 
 def seconds(one_round: Callable[[], None], rounds: int) -> list[float]:
