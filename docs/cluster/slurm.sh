@@ -15,7 +15,7 @@ mkdir -p "$shared"
 ray start --head --node-ip-address="${address%:*}" --port=6379 --include-dashboard=false
 trap 'ray stop' EXIT
 if [ "$others" -gt 0 ]; then
-    srun --nodes=$others --ntasks=$others --exclude="$(hostname)" ray start --address="$address" --block &
+    srun --nodes=$others --ntasks=$others --exclude="$SLURMD_NODENAME" ray start --address="$address" --block &
     until [ "$(ray status --address="$address" | grep -c ' node_')" -gt "$others" ]; do sleep 2; done
 fi
 # a job that was killed goes on from its last checkpoint when it is submitted again with its number as RUN

@@ -204,6 +204,12 @@ def _engine(c: Config) -> list[Rule]:
         _one_of("engine", e.name, names("engine")),
         ("engine.threads", e.threads, e.threads >= 1, UNIT),
         ("engine.workers", e.workers, e.workers is None or e.workers >= 0, "must be null or >= 0"),
+        (
+            "engine.devices",
+            e.devices,
+            all(re.fullmatch(r"cpu|cuda(:\d+)?", one) for one in e.devices or ["cpu"]) and e.devices != [],
+            "must name devices, cpu or cuda:N, or be null",
+        ),
         _one_of("engine.states", e.states, ("auto", "device", "host")),
         ("engine.stack_memory", memory, memory is None or _above_0(memory), POSITIVE + " or null"),
         ("engine.cpus_per_client", e.cpus_per_client, e.cpus_per_client >= 1, UNIT),

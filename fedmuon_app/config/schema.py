@@ -143,6 +143,7 @@ class Engine:
     insecure: bool = MISSING
     threads: int = MISSING
     workers: int | None = MISSING
+    devices: list[str] | None = MISSING
     stacked: bool = MISSING
     stack_memory: float | None = MISSING
     states: str = MISSING

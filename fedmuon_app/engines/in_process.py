@@ -1,8 +1,10 @@
 """The engine without Flower: the round loop in this process, and all clients in it or in workers beside it."""
 
 import contextlib
+import functools
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -13,6 +15,7 @@ from torch import Tensor
 from fedmuon_app.algorithms.client import NonFiniteError
 from fedmuon_app.algorithms.server import Server
 from fedmuon_app.config import Config
+from fedmuon_app.engines.devices import DeviceWorkers
 from fedmuon_app.engines.progress import Progress
 from fedmuon_app.engines.workers import Workers
 from fedmuon_app.errors import InputError
@@ -38,6 +41,9 @@ def run(c: Config, folder: Path) -> None:
         NoGoodReplyError: training diverged in every client, several rounds in a row.
         WorkerDiedError: a worker was killed.
     """
+    if c.engine.devices:
+        check_devices(c)
+        c = replace(c, device="cpu")  # of the server; each client's is its worker's
     workers = number_of_workers(c, pick_device(c.device).type)
     # OpenMP's threads do not outlive a fork, and waiting for them hangs
     experiment = build(c, threads=1 if workers else None)
@@ -73,14 +79,18 @@ def train(
     runlog = RunLog(folder, header(c, experiment), told, keeping(c))
     experiment.note_labels(folder)
     states: ClientStates = states_beside(folder, *rows) if c.checkpoint.every else unnamed_states(*rows)
-    if on_device(c, clients.objective.device.type):
+    if not c.engine.devices and on_device(c, clients.objective.device.type):
         states = resident = ResidentStates(states, room(clients.objective.device))
         told.append(resident)
     told += experiment.diagnostics(c, states)
     engine: TrainClients
+    most = len(ids) if experiment.plan.gradient_start else experiment.plan.clients_per_round
     with contextlib.ExitStack() as stack:
-        if workers:  # they inherit the folder's lock: as long as one trains, no other run may go on there
-            most = len(ids) if experiment.plan.gradient_start else experiment.plan.clients_per_round
+        if c.engine.devices:
+            open_states = functools.partial(states_beside, folder, *rows[:2])
+            pool = stack.enter_context(DeviceWorkers(experiment, c, open_states, most))
+            engine, evaluate = pool.train, pool.evaluate
+        elif workers:  # they inherit the folder's lock: as long as one trains, no other run may go on there
             pool = stack.enter_context(Workers(experiment, states, workers, most, c.engine.threads))
             engine, evaluate = pool.train, pool.evaluate
         else:
@@ -97,6 +107,27 @@ def train(
         server = run_rounds(experiment.plan, ids, experiment.server, engine, evaluate, runlog, judge=judge, model=model)
         runlog.finish(experiment.model(server.X), experiment.about_model(c), experiment.more(c, server.X))
     return server
+
+
+def check_devices(c: Config) -> None:
+    """Refuse what does not go with ``engine.devices``.
+
+    Raises:
+        InputError: a device is not there, or another key asks for something else.
+    """
+    for device in c.engine.devices or []:
+        pick_device(device)
+    for key, value, holds in (
+        ("engine.workers", c.engine.workers, not c.engine.workers),
+        ("engine.stacked", c.engine.stacked, not c.engine.stacked),
+        ("engine.states", c.engine.states, c.engine.states != "device"),
+        ("checkpoint.every", c.checkpoint.every, c.checkpoint.every is not None),
+    ):
+        if not holds:
+            raise InputError(
+                f"{key} = {value}: not with engine.devices, whose workers play one client after the other, a worker a "
+                "device, and share a file of the run's folder"
+            )
 
 
 def on_device(c: Config, device: str) -> bool:
@@ -117,7 +148,13 @@ def number_of_workers(c: Config, device: str) -> int:
         InputError: workers cannot be had here.
     """
     if c.engine.workers is None:
-        if sys.platform != "linux" or device != "cpu" or c.engine.stacked or c.engine.states == "device":
+        if (
+            c.engine.devices
+            or sys.platform != "linux"
+            or device != "cpu"
+            or c.engine.stacked
+            or c.engine.states == "device"
+        ):
             return 0
         cores = cpu_count() // c.engine.threads
         return min(cores, c.federation.clients_per_round) if cores > 1 else 0

@@ -9,8 +9,9 @@ import multiprocessing
 import pickle
 import signal
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any
 
@@ -46,20 +47,28 @@ class Workers:
             most: clients that a round may call.
             threads: of torch, in each.
         """
-        X, C = experiment.server.X, experiment.server.C
-        self._experiment, self._d, self._threads = experiment, len(X), threads
-        self._model = _shared(1, len(X) + len(C), X.dtype)[0]  # X, then C
-        self._slots = _shared(most, len(X) + len(C), X.dtype)  # X_i, then ΔC_i
-        self._model[: self._d] = X
+        self._share(experiment, most, _shared)
         fork = multiprocessing.get_context("fork")
-        self._pipes: list[Connection] = []
-        self._processes = []
         for _ in range(count):
             here, there = fork.Pipe()
             self._pipes.append(here)
-            self._processes.append(fork.Process(target=self._work, args=(there, states), daemon=True))
-            self._processes[-1].start()
-            there.close()
+            process = fork.Process(target=self._forked, args=(there, states, threads), daemon=True)
+            self._begin(process, there)
+
+    def _share(self, experiment: Experiment, most: int, memory: Callable[[int, int, torch.dtype], Tensor]) -> None:
+        """Set up what the processes will see."""
+        X, C = experiment.server.X, experiment.server.C
+        self._experiment, self._d = experiment, len(X)
+        self._model = memory(1, len(X) + len(C), X.dtype)[0]  # X, then C
+        self._slots = memory(most, len(X) + len(C), X.dtype)  # X_i, then ΔC_i
+        self._model[: self._d] = X
+        self._pipes: list[Connection] = []
+        self._processes: list[BaseProcess] = []
+
+    def _begin(self, process: BaseProcess, there: Connection) -> None:
+        self._processes.append(process)
+        process.start()
+        there.close()
 
     def __enter__(self) -> "Workers":
         return self
@@ -126,32 +135,45 @@ class Workers:
                     pipe.send(tasks[busy[pipe]])
         return results
 
-    def _work(self, pipe: Connection, states: ClientStates) -> None:
-        """The life of a worker."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        runtime.prepare(self._threads)
+    def _forked(self, pipe: Connection, states: ClientStates, threads: int) -> None:
+        runtime.prepare(threads)
         for end in self._pipes:  # the parent's ends: only when nobody else holds them does its death show
             end.close()
-        clients, test = self._experiment.clients, self._experiment.data.test
-        X, C = self._model[: self._d], self._model[self._d :]
-        while True:
-            try:
-                kind, *task = pipe.recv()
-            except EOFError:  # the parent is gone
-                return
-            try:
-                if kind == "test":
-                    pipe.send(clients.objective.score(X, test, slice(*task)))
-                    continue
-                call_id, i, counted, slot = task
-                update = clients.answer(call_id, i, counted, X, C, states)
-                torch.cat([update.X, update.dC], out=self._slots[slot])
-                pipe.send(update.loss)
-            except (NonFiniteError, StateError) as error:
-                pipe.send(Failure(str(error)))
-            except Exception as error:  # the parent raises it
-                pipe.send(_portable(error))
+        work(pipe, self._experiment, states, self._model, self._slots)
+
+
+def work(pipe: Connection, experiment: Experiment, states: ClientStates, model: Tensor, slots: Tensor) -> None:
+    """The life of a worker: it answers the tasks that come through ``pipe``.
+
+    Args:
+        pipe: to the parent.
+        experiment: as in the parent, on the worker's device.
+        states: what clients keep.
+        model: X, then C, on the CPU: shared with the parent.
+        slots: a row an update: X_i, then ΔC_i; likewise.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    clients, test = experiment.clients, experiment.data.test
+    device, d = clients.objective.device, len(experiment.server.X)
+    while True:
+        try:
+            kind, *task = pipe.recv()
+        except EOFError:  # the parent is gone
+            return
+        try:
+            X, C = (x.to(device) for x in (model[:d], model[d:]))
+            if kind == "test":
+                pipe.send(clients.objective.score(X, test, slice(*task)))
+                continue
+            call_id, i, counted, slot = task
+            update = clients.answer(call_id, i, counted, X, C, states)
+            torch.cat([update.X.cpu(), update.dC.cpu()], out=slots[slot])
+            pipe.send(update.loss)
+        except (NonFiniteError, StateError) as error:
+            pipe.send(Failure(str(error)))
+        except Exception as error:  # the parent raises it
+            pipe.send(_portable(error))
 
 
 def _portable(error: Exception) -> Exception:
