@@ -118,7 +118,7 @@ def train(
         *([] if folder is not None else ["checkpoint.every=null"]), "engine.workers=0", *overrides,
     ])  # fmt: skip
     if c.engine.devices:
-        raise InputError(f"engine.devices = {c.engine.devices}: not from Python, whose data and model are this process's")
+        raise InputError(f"engine.devices = {c.engine.devices}: not from Python, whose model is this process's")
     if folder is not None:
         return _run(c, model, data, chosen, callbacks, Path(folder))
     with tempfile.TemporaryDirectory(prefix="fedmuon-") as place:
