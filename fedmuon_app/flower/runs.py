@@ -22,7 +22,8 @@ log = logging.getLogger("fedmuon")
 # where modules of the user's are: the folder that `fedmuon` was called in, and those beside own YAMLs
 sys.path += [place for place in os.environ.get("FEDMUON_PATH", "").split(os.pathsep) if place and place not in sys.path]
 
-_experiments: dict[str, Experiment] = {}  # of deployed nodes
+_experiments: dict[str, Experiment] = {}  # of a deployed node, the one called last at the end
+MOST_BUILT = 2  # of them that stay in memory
 _simulations: dict[str, tuple[Experiment, ClientStates]] = {}  # by Flower's run id
 
 
@@ -86,7 +87,9 @@ def question_of(message: Message, context: Context) -> Part:
     if simulated():
         return _simulated(context, experiment)
     here = site(context.node_config)
-    return _deployed(here, experiment, here.meet(experiment, str(about["config"])))
+    config = here.meet(experiment, str(about["config"]))
+    _experiments.pop(_key(here, config), None)  # its data may have changed since another run
+    return _deployed(here, experiment, config)
 
 
 def part_of(experiment: str, sha256: str, context: Context) -> Part:
@@ -108,12 +111,17 @@ def simulated() -> bool:
 
 
 def _deployed(here: Site, experiment: str, config: Config) -> Part:
-    key = f"{here} {dump(config)}"
-    if key not in _experiments:
-        _experiments[key] = build(config, here.data)
-    built = _experiments[key]
+    key = _key(here, config)
+    built = _experiments.pop(key, None) or build(config, here.data)
+    _experiments[key] = built
+    for old in list(_experiments)[:-MOST_BUILT]:
+        del _experiments[old]
     states = FileStates(here.folder(experiment), built.clients.initial_state(), built.clients.objective.device)
     return Part(built, states, here.plays, here.data)
+
+
+def _key(here: Site, config: Config) -> str:
+    return f"{here} {dump(config)}"
 
 
 def _simulated(context: Context, experiment: str) -> Part:

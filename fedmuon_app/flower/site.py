@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 from fedmuon_app.config import Config, at_node, only_longer, refuse_others, targets
 from fedmuon_app.disk import write_whole
 from fedmuon_app.errors import InputError, SiteError
+from fedmuon_app.flower.worker import states_of
 
 log = logging.getLogger("fedmuon")
 
@@ -132,7 +132,7 @@ def site(given: Mapping[str, object]) -> Site:
         node,
         nodes,
         _folder(given, "data-path"),
-        _folder(given, "state-dir") or _home() / "fedmuon",
+        _folder(given, "state-dir") or states_of({}),
         tuple(word.strip() for word in str(given.get("allow", "")).split(",") if word.strip()),
         own,
     )
@@ -154,8 +154,3 @@ def _folder(given: Mapping[str, object], key: str) -> Path | None:
         log.error("data-path = %s is no folder", path)
         raise SiteError("its data-path is no folder")
     return path
-
-
-def _home() -> Path:
-    home = os.environ.get("XDG_STATE_HOME")
-    return Path(home) if home else Path.home() / ".local" / "state"

@@ -27,7 +27,7 @@ from fedmuon_app.federation.sampling import cohort
 from fedmuon_app.flower.exchange import Exchange, own_words
 from fedmuon_app.flower.keys import Owners, named_nodes
 from fedmuon_app.flower.nodes import Nodes
-from fedmuon_app.flower.records import Common, call, from_record, plain, read_answer, read_verdict, to_record
+from fedmuon_app.flower.records import Array, Common, call, from_record, plain, read_answer, read_verdict, to_record
 from fedmuon_app.flower.site import NOT_ASKED, digest
 
 log = logging.getLogger("fedmuon")
@@ -90,13 +90,13 @@ class FedMuonStrategy(Strategy):
         self.summary()
         exchange = Exchange(grid, self._on_ray)
         nodes = self.connect(grid, exchange)
-        enough = self._rules.min_replies
+        enough, kind = self._rules.min_replies, Common if self._on_ray else Array
 
         def present() -> Sequence[int]:
             return self._present(nodes, timeout)
 
         def train_clients(call_id: CallId, cohort: Cohort, X: Tensor, C: Tensor) -> Replies:
-            calls = self._calls(call_id, cohort, to_record(X, Common), to_record(C, Common), nodes.by_client())
+            calls = self._calls(call_id, cohort, to_record(X, kind), to_record(C, kind), nodes.by_client())
             read: Replies = {}
 
             def is_good(client: int, reply: Message) -> bool:
@@ -110,7 +110,7 @@ class FedMuonStrategy(Strategy):
 
         def judge(call_id: CallId, clients: Sequence[int], X: Tensor) -> Mapping[int, Judged | Failure]:
             cohort, nothing = dict.fromkeys(clients, Acknowledged()), to_record(X[:0])
-            calls = self._calls(call_id, cohort, to_record(X, Common), nothing, nodes.by_client(), MessageType.EVALUATE)
+            calls = self._calls(call_id, cohort, to_record(X, kind), nothing, nodes.by_client(), MessageType.EVALUATE)
             replies = exchange.ask(calls, timeout, enough and min(enough, len(calls)), self._rules.grace)
             read = functools.partial(read_verdict, metric=self._runlog.metric)
             return {client: self._heard(client, replies.get(client), read) for client in clients}

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedmuon_app.flower.client_app import app
+from fedmuon_app.flower.calls import app
 
 Tamper = Callable[[Message, Message], Message | None]
 """(call, reply) to the reply that the server sees; None loses it."""
