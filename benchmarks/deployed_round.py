@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from fedmuon_app.config import load
-from fedmuon_app.engines.deployment import follow
+from fedmuon_app.engines.deployment import follow, lines_of
 from fedmuon_app.engines.flwr import run_config
 from fedmuon_app.engines.progress import Progress
 from fedmuon_app.engines.superlink import stage_app
@@ -56,7 +56,7 @@ def seconds(c: Cluster, name: str, rounds: int, before: bool) -> list[float]:
     words = [*size, f"rounds={rounds}", "evaluation.every=1", "local.steps=1", f"run_dir={run}", "engine=deployment"]
     log = c.flwr.log(c.flwr.submit(app, run_config(app.parent, load(words))))
     with Progress(rounds, name) as progress:
-        if error := follow(log, progress):
+        if error := follow(lines_of(log), progress):
             raise RuntimeError(error)
     ends = [json.loads(line)["seconds"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [b - a for a, b in itertools.pairwise(ends)]

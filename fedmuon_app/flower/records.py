@@ -10,16 +10,12 @@ and the same ``call``; its reply is {metrics: {num-examples, value, loss}, answe
 
 import io
 import math
-import pickle
-import sys
-import threading
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, SupportsIndex, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
-from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common.constant import SType
 from numpy.lib import format as npy
@@ -28,6 +24,7 @@ from torch import Tensor
 from fedmuon_app.algorithms.client import Update
 from fedmuon_app.federation.judging import Judged
 from fedmuon_app.federation.protocol import Acknowledged, CallId
+from fedmuon_app.flower.arrays import Array
 
 FLAT = "flat"  # the array's name in its record
 CALL = ("client", "attempt", "round", "last-attempt", "last-round", "saved-attempt", "saved-round")
@@ -46,50 +43,6 @@ def plain(said: object) -> str:
     text = str(said)[: 4 * MOST]
     line = "".join(character if character.isprintable() else "?" for character in text)
     return line if len(line) <= MOST else f"{line[:MOST]} …"
-
-
-class Array(FlowerArray):
-    """An array that Ray copies once, into memory that its processes share, in place of three times on each way.
-
-    It has the name of Flower's, which goes with the bytes over a network: there it comes back as Flower's.
-    """
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        """With pickle's protocol 5 the bytes may travel beside the pickle."""
-        if protocol.__index__() < 5:
-            return super().__reduce_ex__(protocol)
-        return _unpickled, (self.dtype, self.shape, self.stype, pickle.PickleBuffer(self.data))
-
-
-def _unpickled(dtype: str, shape: tuple[int, ...], stype: str, data: Any) -> Array:
-    array = Array.__new__(Array)  # the constructor wants bytes, and from Ray this is a view of its shared memory
-    array.dtype, array.shape, array.stype, array.data = dtype, shape, stype, data
-    return array
-
-
-class Common(Array):
-    """An array that all clients of a round are sent: Ray stores it once, and fetches it once for a machine."""
-
-    _stored: Any = None  # Ray's reference to its bytes
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        """In the process that Ray's driver is, a reference goes with the pickle, in place of the bytes."""
-        ray = sys.modules.get("ray")
-        if protocol.__index__() < 5 or ray is None or not ray.is_initialized():
-            return super().__reduce_ex__(protocol)
-        with _STORING:
-            if self._stored is None:
-                self._stored = ray.put(np.frombuffer(self.data, np.uint8))
-        return _fetched, (self.dtype, self.shape, self.stype, self._stored)
-
-
-_STORING = threading.Lock()  # Flower pickles messages in several threads
-
-
-def _fetched(dtype: str, shape: tuple[int, ...], stype: str, stored: Any) -> Array:
-    import ray
-
-    return _unpickled(dtype, shape, stype, memoryview(ray.get(stored)))
 
 
 def to_record(x: Tensor, kind: type[Array] = Array) -> ArrayRecord:

@@ -24,10 +24,11 @@ from fedmuon_app.federation.loop import accept_replies, aggregation_of, nonempty
 from fedmuon_app.federation.protocol import Acknowledged, CallId, Cohort, Failure, Replies, faults
 from fedmuon_app.federation.runlog import RunLog
 from fedmuon_app.federation.sampling import cohort
+from fedmuon_app.flower.arrays import Array, Common
 from fedmuon_app.flower.exchange import Exchange, own_words
 from fedmuon_app.flower.keys import Owners, named_nodes
 from fedmuon_app.flower.nodes import Nodes
-from fedmuon_app.flower.records import Array, Common, call, from_record, plain, read_answer, read_verdict, to_record
+from fedmuon_app.flower.records import call, from_record, plain, read_answer, read_verdict, to_record
 from fedmuon_app.flower.site import NOT_ASKED, digest
 
 log = logging.getLogger("fedmuon")

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmuon_app.federation.protocol import Acknowledged, CallId
-from fedmuon_app.flower.records import FLAT, Common, answer, call, from_record, read_answer, read_call, to_record
+from fedmuon_app.flower.arrays import Common
+from fedmuon_app.flower.records import FLAT, answer, call, from_record, read_answer, read_call, to_record
 from tests.flower.fake_grid import FakeGrid
 
 CPU = torch.device("cpu")
