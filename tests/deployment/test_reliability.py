@@ -49,8 +49,31 @@ def test_a_node_that_is_killed_in_mid_round_goes_on_where_it_was(tmp_path: Path)
         assert max(standing.counted[i].round for i in (1, 3)) == 8
 
 
+def test_workers_that_are_killed_at_random_moments_cost_no_reply(tmp_path: Path) -> None:
+    words, draw, kills = [*SMALL, "rounds=10"], random.Random(5), 0
+    with cluster(tmp_path, 2) as two:
+        process = two.fedmuon(tmp_path / "run", *words)
+        while process.poll() is None:
+            time.sleep(draw.uniform(0.5, 4))
+            for worker in [p for i in range(2) for p in workers(two.state(i))][:1]:
+                worker.kill()
+                kills += 1
+        finish(process)
+        assert kills >= 5
+        assert not json.loads((tmp_path / "run" / "result.json").read_text())["dropped"]
+        same_X_as_one_process(tmp_path / "run", words)
+        assert difference(tmp_path / "run", [two.state(0), two.state(1)], 4) < 1e-6
+        two.kill("node-0")
+        wait_for(lambda: not workers(two.state(0)), 10)
+
+
+def workers(states: Path) -> list[psutil.Process]:
+    """The processes that answer a node's calls."""
+    return [p for p in psutil.process_iter(["cmdline"]) if f"main({str(states)!r}" in " ".join(p.info["cmdline"] or [])]
+
+
 def test_twenty_kills_at_random_moments(tmp_path: Path) -> None:
-    """Nodes, the run's server and the SuperLink; one run to its end."""
+    """Nodes, their workers, the run's server and the SuperLink; one run to its end."""
     run, draw = tmp_path / "run", random.Random(4)
     words = [*SMALL, *PATIENT, "resume=auto", "rounds=20", "checkpoint.every=2", "federation.min_replies=2"]
     kills: list[str] = []
@@ -65,8 +88,13 @@ def test_twenty_kills_at_random_moments(tmp_path: Path) -> None:
                 process = two.fedmuon(run, *words)
             if time.monotonic() < next_kill or len(kills) == 20:
                 continue
-            victim = draw.choice(["node-0", "node-1", "server", "server", "superlink"])
-            if victim == "server":
+            victim = draw.choice(["node-0", "node-1", "server", "server", "superlink", "worker"])
+            if victim == "worker":
+                found = [p for i in range(2) for p in workers(two.state(i))]
+                if not found:
+                    continue
+                draw.choice(found).kill()
+            elif victim == "server":
                 server = two.serverapp()
                 if server is None:
                     continue
