@@ -21,6 +21,7 @@ from fedmuon_app.federation.lock import take
 from fedmuon_app.federation.loop import nonempty_clients
 
 LOOK = 0.5  # seconds between looks into the run's folder
+MOST_NODES = 256  # of Flower's: it looks through all of them every 0.1 s, and a node may play several clients
 ASK = 20.0  # seconds between questions to Flower; each starts a process of some seconds
 
 
@@ -54,7 +55,8 @@ def run(c: Config, folder: Path) -> None:
 
 def submit(link: SuperLink, c: Config, app: Path) -> str:
     """Hand the whole configuration to Flower; the run's id. Results go to ``run_dir``."""
-    federation = nodes(c.federation.num_clients, c.engine.cpus_per_client, c.engine.gpus_per_client)
+    n, S = c.federation.num_clients, c.federation.clients_per_round
+    federation = nodes(min(n, max(MOST_NODES, 4 * S)), c.engine.cpus_per_client, c.engine.gpus_per_client)
     return link.submit(app, run_config(app.parent, c), federation)
 
 

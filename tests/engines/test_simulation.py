@@ -190,3 +190,21 @@ def test_nothing_is_left_when_the_command_is_killed(tmp_path: Path) -> None:
         command.wait()
     _, left = psutil.wait_procs(below, timeout=180)  # Ray's agents look for their parents at times
     assert not [process.cmdline() for process in left]
+
+
+class Told:
+    """Takes a run, and starts nothing."""
+
+    federation = ""
+
+    def submit(self, app: Path, run_config: Path, federation: str) -> str:
+        self.federation = federation
+        return "7"
+
+
+@pytest.mark.parametrize(("n", "S", "count"), [(16, 8, 16), (10_000, 20, 256), (10_000, 100, 400)])
+def test_many_clients_share_flowers_nodes(n: int, S: int, count: int, tmp_path: Path) -> None:
+    link = Told()
+    words = [f"federation.num_clients={n}", f"federation.clients_per_round={S}", f"run_dir={tmp_path}"]
+    submit(link, load(["engine=simulation", *words]), tmp_path / "app")  # type: ignore[arg-type]
+    assert link.federation.startswith(f"num-supernodes={count} ")
