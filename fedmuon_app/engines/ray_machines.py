@@ -1,7 +1,7 @@
 """Asks a Ray cluster what it has, and its machines whether they see a file: ``python -m`` this, address and file.
 
 A process of its own, since ray.init waits for ever where nobody answers. Prints one line of JSON: the address,
-resources by name, machines by address with what they said (null: they see the file), and Ray's number of CPUs there.
+resources by name, and machines by address with what they said (null: they see the file).
 """
 
 import json
