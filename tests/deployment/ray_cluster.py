@@ -1,5 +1,6 @@
 """A Ray cluster of machines that share one folder and nothing else: network, /tmp, home and package are their own."""
 
+import sys
 import tempfile
 from pathlib import Path
 
@@ -21,9 +22,15 @@ class RayCluster:
         self.machines, self.folder, self._cgroups = found, folder, cgroups or {}
         self.rays: dict[str, psutil.Popen] = {}
         for name, machine in found.items():
-            for inside, place in ((folder / "shared", SHARED), (folder / name / "tmp", tempfile.gettempdir())):
-                inside.mkdir(exist_ok=True)
-                machine.root("mount", "--bind", str(inside), place)
+            temporary, (shared, own) = Path(tempfile.gettempdir()), (folder / "shared", folder / name / "tmp")
+            shared.mkdir(exist_ok=True)
+            own.mkdir()
+            for seen in {PACKAGE.parent, Path(sys.prefix)}:  # where they lie below /tmp, they stay in sight
+                if seen.is_relative_to(temporary):
+                    (own / seen.relative_to(temporary)).mkdir(parents=True, exist_ok=True)
+                    machine.root("mount", "--bind", str(seen), str(own / seen.relative_to(temporary)))
+            machine.root("mount", "--bind", str(shared), SHARED)
+            machine.root("mount", "--rbind", str(own), str(temporary))
             if name != "head":  # what clients run comes by the folder that is shared
                 machine.root("mount", "-t", "tmpfs", "tmpfs", str(PACKAGE))
             machine.env |= {"HOME": "/tmp", "TMPDIR": "/tmp"}

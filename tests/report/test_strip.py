@@ -10,7 +10,7 @@ from fedmuon_app.report.cli import write
 from fedmuon_app.report.files import read_runs
 from fedmuon_app.report.labels import heat_maps
 from fedmuon_app.report.runs import experiments
-from fedmuon_app.report.strip import of_clients, served, strip
+from fedmuon_app.report.strip import kinds_of, of_clients, served, strip
 
 WORDS = ["rounds=2", "evaluation.every=1", "engine.workers=0", "checkpoint.every=null"]
 
@@ -42,6 +42,21 @@ def test_the_mean_the_tenth_percentile_and_the_worst_in_one_figure(folder: Path)
     worst = [line["client_accuracy_worst"] for line in found[0].runs[0].lines]
     assert list(lines[2].get_ydata()) == worst
     assert list(lines[0].get_ydata()) >= worst
+
+
+def test_of_a_loss_the_tenth_that_is_served_worst_lies_above(tmp_path: Path) -> None:
+    for k in range(2):
+        (tmp_path / f"{k}.txt").write_text("ab" * (200 + 100 * k))
+    words = ["dataset=text", f"dataset.path={tmp_path}", "dataset.length=8", "model=gpt", "partition=column",
+             "partition.column=file", "federation.num_clients=2", "federation.clients_per_round=2"]  # fmt: skip
+    judged = ["dataset.client_validation=0.2", "evaluation.clients=all", "task=language_model", "local.batch_size=4"]
+    in_process.run(load([*WORDS, *words, *judged]), tmp_path / "run")
+    found = experiments(read_runs([tmp_path / "run"]))
+    assert set(kinds_of(found[0]).values()) == {"-", "--", ":"}
+    assert "client_loss_p90" in {kind.y for kind in kinds_of(found[0])}
+    for figure in (strip(found), served(found)):
+        assert figure is not None
+        assert figure.axes[0].get_ylabel().startswith("loss")
 
 
 def test_who_holds_which_classes(folder: Path) -> None:
