@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray.exceptions import TaskUnschedulableError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 ANSWER = 15.0  # seconds that a machine has
@@ -34,6 +35,8 @@ def main(address: str, file: str) -> dict[str, Any]:
     for machine, answer in asked.items():
         try:
             seen[machine] = ray.get(answer, timeout=ANSWER)
+        except TaskUnschedulableError:  # it has died, and the cluster has just heard of it
+            continue
         except Exception as error:
             seen[machine] = f"cannot say ({type(error).__name__})"
     return {
