@@ -27,18 +27,19 @@ WORKLOADS = {"LeNet": ["dataset=fashion_mnist"], "ResNet-18's size": LARGE}
 def half_a_core(name: str) -> Iterator[Path]:
     """A control group (version 1 or 2) whose processes have SHARE of a core together."""
     first = Path("/sys/fs/cgroup/cpu")
-    group = (first if first.is_dir() else first.parent) / f"fedmuon-{name}"
+    root = first if first.is_dir() else first.parent
+    group = root / f"fedmuon-{name}"
     group.mkdir()
     period = 100_000  # microseconds
     try:
-        if first.is_dir():
+        if root == first:
             (group / "cpu.cfs_quota_us").write_text(str(round(SHARE * period)))
         else:
             (group / "cpu.max").write_text(f"{round(SHARE * period)} {period}")
         yield group
     finally:
         for process in (group / "cgroup.procs").read_text().split():
-            ((first if first.is_dir() else first.parent) / "cgroup.procs").write_text(process)
+            (root / "cgroup.procs").write_text(process)
         group.rmdir()
 
 

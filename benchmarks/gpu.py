@@ -14,11 +14,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.optim._muon import _zeropower_via_newtonschulz
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.newton_schulz import ours, theirs
 from benchmarks.one_round import rounds_of_job
-from fedmuon_app.algorithms.newton_schulz import QUINTIC, newton_schulz
 from fedmuon_app.config import build_target, load
 from fedmuon_app.data.examples import Data, Examples
 from fedmuon_app.engines.in_process import one_by_one, room, stacked
@@ -90,16 +89,6 @@ def round_of(model: str, device: str, words: list[str]) -> tuple[Callable[[], No
     return rounds_of_job(experiment, engine), experiment
 
 
-def theirs(matrices: list[torch.Tensor]) -> list[torch.Tensor]:
-    """One after the other, as torch.optim.Muon has it."""
-    return [_zeropower_via_newtonschulz(G, QUINTIC, 5, 1e-7) for G in matrices]
-
-
-def ours(stacks: list[torch.Tensor]) -> list[torch.Tensor]:
-    """A stack a shape."""
-    return [newton_schulz(G, 5) for G in stacks]
-
-
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser()
@@ -123,17 +112,12 @@ def main() -> None:
     for model in args.models:
         _, experiment = round_of(model, args.device, [])
         layout = experiment.clients.objective.layout
-        by_shape: dict[tuple[int, int], list[torch.Tensor]] = {}
-        for shape in layout.matrix_shapes:
-            matrix = shape[0], shape.numel() // shape[0]
-            by_shape.setdefault(matrix, []).append(torch.randn(matrix, device=device))
-        stacks = [torch.stack(same) for same in by_shape.values()]
-        alone = [G for same in by_shape.values() for G in same]
+        matrices = [torch.randn(shape[0], shape.numel() // shape[0], device=device) for shape in layout.matrix_shapes]
         first = 0.0
         routines: dict[str, Callable[[], Any]] = {
-            "torch.optim.Muon's (bfloat16)": functools.partial(theirs, alone),
-            "ours, float32": functools.partial(ours, stacks),
-            "ours, bfloat16": functools.partial(ours, [G.bfloat16() for G in stacks]),
+            "torch.optim.Muon's (bfloat16)": functools.partial(theirs, matrices),
+            "ours, float32": functools.partial(ours, matrices),
+            "ours, bfloat16": functools.partial(ours, [G.bfloat16() for G in matrices]),
         }
         for routine, work in routines.items():
             seconds = timed(work, device, 20)

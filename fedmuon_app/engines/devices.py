@@ -1,7 +1,7 @@
 """A worker a device, each in a process of its own that is begun anew: a GPU does not outlive a fork."""
 
-import copy
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing.connection import Connection
 
 import torch
@@ -33,9 +33,7 @@ class DeviceWorkers(Workers):
         for device in c.engine.devices or []:
             here, there = spawn.Pipe()
             self._pipes.append(here)
-            own = copy.deepcopy(c)
-            own.device = device
-            arguments = there, dump(own), states, self._model, self._slots
+            arguments = there, dump(replace(c, device=device)), states, self._model, self._slots
             self._begin(spawn.Process(target=_spawned, args=arguments, daemon=True), there)
 
 

@@ -79,7 +79,7 @@ def train(
     runlog = RunLog(folder, header(c, experiment), told, keeping(c))
     experiment.note_labels(folder)
     states: ClientStates = states_beside(folder, *rows) if c.checkpoint.every else unnamed_states(*rows)
-    if not c.engine.devices and on_device(c, clients.objective.device.type):
+    if on_device(c, clients.objective.device.type):
         states = resident = ResidentStates(states, room(clients.objective.device))
         told.append(resident)
     told += experiment.diagnostics(c, states)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedmuon_app.algorithms.aggregation import median, multi_krum, trimmed_mean
 from fedmuon_app.algorithms.client import ClientState, Update
+from fedmuon_app.algorithms.layout import numbers
 from fedmuon_app.algorithms.server import Server, outer_step, server_step
 from fedmuon_app.federation.checkpoint import RunState
 from fedmuon_app.federation.protocol import NEVER, CallId
@@ -79,7 +80,8 @@ def bent(C: Tensor, good: Mapping[int, Update], bound: float | None) -> str | No
     """Why C looks bent by updates that were each within the bound; None when it does not."""
     if bound is None or not len(C) or len(good) < 3:
         return None
-    usual, size = statistics.median(float(u.dC.norm()) for u in good.values()), float(C.norm())
+    size, *changes = numbers([C.norm(), *(u.dC.norm() for u in good.values())])
+    usual = statistics.median(changes)
     if size <= bound * usual:
         return None
     return (

@@ -3,7 +3,6 @@
 from collections import OrderedDict
 from collections.abc import Collection
 from contextlib import AbstractContextManager
-from dataclasses import replace
 
 from torch import Tensor
 
@@ -11,7 +10,7 @@ from fedmuon_app.algorithms.client import ClientState
 from fedmuon_app.federation.callbacks import Callback
 from fedmuon_app.federation.checkpoint import RunState
 from fedmuon_app.federation.protocol import CallId
-from fedmuon_app.federation.states import ClientStates
+from fedmuon_app.federation.states import ClientStates, restored, size_of, stored
 
 
 class ResidentStates(Callback):
@@ -46,7 +45,7 @@ class ResidentStates(Callback):
         before = self._here.pop(client, {})
         after = {kept: there for kept, there in before.items() if kept in keep} | {call_id: _own(state)}
         self._here[client], self._keep[client] = after, keep
-        self._bytes += sum(map(_size, after.values())) - sum(map(_size, before.values()))
+        self._bytes += sum(map(size_of, after.values())) - sum(map(size_of, before.values()))
         while self._bytes > self._most and len(self._here) > 1:
             self._send_behind(next(iter(self._here)))
 
@@ -68,19 +67,13 @@ class ResidentStates(Callback):
             if self._written.get(client) != call_id:
                 self._behind.save(client, call_id, state, {*here, *self._keep[client]})
                 self._written[client] = call_id
-        self._bytes -= sum(map(_size, here.values()))
+        self._bytes -= sum(map(size_of, here.values()))
 
 
 def _own(state: ClientState) -> ClientState:
     """The same, holding on to no larger tensor that it is a part of (a stack of clients)."""
-    M = _alone(state.M)
-    C = M if state.C is state.M else _alone(state.C)
-    return replace(state, M=M, C=C, kept={name: _alone(x) for name, x in state.kept.items()})
+    return restored({name: _alone(x) for name, x in stored(state).items()}, state.t, state.steps)
 
 
 def _alone(x: Tensor) -> Tensor:
     return x.clone() if x.untyped_storage().nbytes() > x.nbytes else x
-
-
-def _size(state: ClientState) -> int:
-    return sum(x.nbytes for x in (state.M, *(() if state.C is state.M else (state.C,)), *state.kept.values()))

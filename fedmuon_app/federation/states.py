@@ -79,8 +79,8 @@ class MappedStates:
             like: a state with the sizes of all of them.
             device: where loaded tensors go.
         """
-        self._names = list(_stored(like))
-        self._sizes = [x.numel() for x in _stored(like).values()]
+        self._names = list(stored(like))
+        self._sizes = [x.numel() for x in stored(like).values()]
         self._dtype, self._device = like.M.dtype, device
         self._numbers = slice(HEAD, HEAD + sum(self._sizes) * like.M.element_size())
         slot = -(-self._numbers.stop // 64) * 64  # starts at a cache line
@@ -91,7 +91,7 @@ class MappedStates:
     @staticmethod
     def size(n: int, like: ClientState) -> int:
         """Bytes of the file when all n clients have two states, as without checkpoints."""
-        return 2 * n * sum(x.numel() * x.element_size() for x in _stored(like).values())
+        return 2 * n * size_of(like)
 
     def load(self, client: int, call_id: CallId) -> ClientState:
         """See :class:`ClientStates`."""
@@ -101,7 +101,7 @@ class MappedStates:
         slot = self._rows[client, call_ids.index(call_id)]
         t, steps = slot[8:HEAD].view(torch.int64).tolist()
         parts = torch.split(slot[self._numbers].view(self._dtype).to(self._device), self._sizes)
-        return _state(dict(zip(self._names, parts, strict=True)), t, steps)
+        return restored(dict(zip(self._names, parts, strict=True)), t, steps)
 
     def newest(self, client: int) -> CallId:
         """See :class:`ClientStates`."""
@@ -113,7 +113,7 @@ class MappedStates:
         free = [j for j, kept in enumerate(call_ids) if kept == NEVER or kept not in keep]
         j = call_ids.index(call_id) if call_id in call_ids else free[0]
         place = (client * SLOTS + j) * self._rows.shape[2]
-        numbers = [x.cpu().contiguous().numpy() for x in _stored(state).values()]
+        numbers = [x.cpu().contiguous().numpy() for x in stored(state).values()]
         counts = np.array([0, state.t, state.steps])  # no call: not there while it is written
         try:  # by the file, not by its mapping: on a full disk that would be a signal, and the end of the process
             _write(self._file, [counts, *numbers], place)
@@ -153,7 +153,7 @@ class FileStates:
             device: where loaded tensors go.
         """
         self._folder, self._device = folder, device
-        self._sizes = {name: x.shape for name, x in _stored(like).items()}
+        self._sizes = {name: x.shape for name, x in stored(like).items()}
 
     def load(self, client: int, call_id: CallId) -> ClientState:
         """See :class:`ClientStates`."""
@@ -161,9 +161,9 @@ class FileStates:
         if not file.exists():
             raise self._error(f"client {client} has no state of {call_id}", file, "it is not there")
         try:
-            with safe_open(file, framework="pt") as stored:
-                said = stored.metadata()
-                tensors = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118 - no mapping
+            with safe_open(file, framework="pt") as opened:
+                said = opened.metadata()
+                tensors = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 - no mapping
         except (SafetensorError, OSError) as error:
             raise self._error(f"the state of client {client} cannot be read", file, error) from error
         whose = {key: said.get(key) for key in ("experiment", "client", "call_id")}
@@ -174,7 +174,7 @@ class FileStates:
         ):
             raise self._error(f"the state of client {client} is damaged", file, "its sizes or its checksum are wrong")
         there = {key: x.to(self._device) for key, x in tensors.items()}
-        return _state(there, int(said["t"]), int(said["steps"]))
+        return restored(there, int(said["t"]), int(said["steps"]))
 
     def newest(self, client: int) -> CallId:
         """See :class:`ClientStates`."""
@@ -183,7 +183,7 @@ class FileStates:
     def save(self, client: int, call_id: CallId, state: ClientState, keep: Collection[CallId]) -> None:
         """See :class:`ClientStates`."""
         file = self._file(client, call_id)
-        tensors = {name: x.cpu().contiguous() for name, x in _stored(state).items()}
+        tensors = {name: x.cpu().contiguous() for name, x in stored(state).items()}
         counts = {"t": str(state.t), "steps": str(state.steps), "sha256": digest(_by_name(tensors))}
         try:
             self._make(file.parent)
@@ -247,15 +247,20 @@ def _write(file: int, arrays: Sequence[NDArray[Any]], place: int) -> None:
             parts[0] = parts[0][written:]
 
 
-def _stored(state: ClientState) -> dict[str, torch.Tensor]:
+def stored(state: ClientState) -> dict[str, torch.Tensor]:
     """By name M, the step rules' slots, and C where it is not M."""
     return {"M": state.M, **state.kept, **({} if state.C is state.M else {"C": state.C})}
 
 
-def _state(stored: Mapping[str, torch.Tensor], t: int, steps: int) -> ClientState:
+def restored(tensors: Mapping[str, torch.Tensor], t: int, steps: int) -> ClientState:
     """The inverse."""
-    kept = {name: x for name, x in stored.items() if name not in ("M", "C")}
-    return ClientState(stored["M"], stored.get("C", stored["M"]), kept, t, steps)
+    kept = {name: x for name, x in tensors.items() if name not in ("M", "C")}
+    return ClientState(tensors["M"], tensors.get("C", tensors["M"]), kept, t, steps)
+
+
+def size_of(state: ClientState) -> int:
+    """Bytes of its tensors."""
+    return sum(x.nbytes for x in stored(state).values())
 
 
 def _turn(file: Path) -> CallId:

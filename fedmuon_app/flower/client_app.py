@@ -11,24 +11,10 @@ app = ClientApp()
 
 
 @app.query()
-def query(message: Message, context: Context) -> Message:
-    """Which clients this node plays."""
-    return _answered(message, context)
-
-
 @app.train()
-def train(message: Message, context: Context) -> Message:
-    """One round of the client that the message names."""
-    return _answered(message, context)
-
-
 @app.evaluate()
-def evaluate(message: Message, context: Context) -> Message:
-    """What the client that the message names says of X."""
-    return _answered(message, context)
-
-
-def _answered(message: Message, context: Context) -> Message:
+def answered(message: Message, context: Context) -> Message:
+    """What :mod:`fedmuon_app.flower.calls` says to a message of any kind."""
     if "ray" not in sys.modules:  # an actor of Ray stays by itself
         try:
             return ask(message, context)

@@ -55,11 +55,12 @@ def served(experiments: Sequence[Series]) -> Figure | None:
         return None
     figure, panels = a_panel_each(list(dict.fromkeys(e.panel for e in some)))
     for ax, panel in panels:
-        for line in shown([e for e in some if e.panel == panel]):
+        lines = shown([e for e in some if e.panel == panel])
+        for line in lines:
             for kind, style in kinds_of(line.experiment).items():
                 x, mean, _ = curve(line.experiment, kind)
                 ax.plot(x, mean, style, color=line.colour, linewidth=1.6, label=line.label if style == "-" else None)
-        ax.set(xlabel="round", ylabel=f"{measured(next(e for e in some if e.panel == panel))} at the clients")
+        ax.set(xlabel="round", ylabel=f"{measured(lines[0].experiment)} at the clients")
         ax.set_title(f"{panel}\n(mean: solid; one client in ten is worse: dashed; worst: dotted)", fontsize="medium")
         ax.legend(fontsize="small")
         ax.grid(alpha=0.3)

@@ -141,6 +141,11 @@ def cluster(folder: Path, nodes: int, data: Path | None = None, more: str = "") 
         one.stop()
 
 
+def workers(states: Path) -> list[psutil.Process]:
+    """The processes that answer the calls of the node whose state folder this is."""
+    return [p for p in psutil.process_iter(["cmdline"]) if f"main({str(states)!r}" in " ".join(p.info["cmdline"] or [])]
+
+
 def wait_for(condition: Callable[[], object], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while not condition():

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from fedmuon_app.federation import checkpoint
-from tests.deployment.cluster import cluster, wait_for
+from tests.deployment.cluster import cluster, wait_for, workers
 from tests.deployment.invariant import difference, same_X_as_one_process
 from tests.deployment.test_deployment import SMALL, finish
 
@@ -65,11 +65,6 @@ def test_workers_that_are_killed_at_random_moments_cost_no_reply(tmp_path: Path)
         assert difference(tmp_path / "run", [two.state(0), two.state(1)], 4) < 1e-6
         two.kill("node-0")
         wait_for(lambda: not workers(two.state(0)), 10)
-
-
-def workers(states: Path) -> list[psutil.Process]:
-    """The processes that answer a node's calls."""
-    return [p for p in psutil.process_iter(["cmdline"]) if f"main({str(states)!r}" in " ".join(p.info["cmdline"] or [])]
 
 
 def test_twenty_kills_at_random_moments(tmp_path: Path) -> None:

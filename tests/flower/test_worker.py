@@ -15,7 +15,7 @@ from fedmuon_app.config import load, shared
 from fedmuon_app.flower import worker
 from fedmuon_app.flower.client_app import app
 from fedmuon_app.flower.records import read_clients
-from tests.deployment.cluster import wait_for
+from tests.deployment.cluster import wait_for, workers
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="sockets by /proc")]
 
@@ -33,10 +33,6 @@ def question() -> Message:
     message = Message(RecordDict({"about": about}), dst_node_id=5, message_type="query")
     message.metadata.__dict__["_message_id"] = "m"
     return message
-
-
-def workers(folder: Path) -> list[psutil.Process]:
-    return [p for p in psutil.process_iter(["cmdline"]) if str(folder) in " ".join(p.info["cmdline"] or [])]
 
 
 @pytest.fixture
