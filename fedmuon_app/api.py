@@ -17,7 +17,7 @@ from fedmuon_app.algorithms.server import Server
 from fedmuon_app.config import Config, load
 from fedmuon_app.data.examples import Data, Examples, Indices, joined
 from fedmuon_app.data.own import as_examples, names_of, scale_of
-from fedmuon_app.data.partition import PartitionSpec, partition
+from fedmuon_app.data_of import deal as dealt
 from fedmuon_app.engines import in_process
 from fedmuon_app.errors import InputError
 from fedmuon_app.experiment import build
@@ -58,8 +58,9 @@ def deal(train: Any, n: int, beta: float | None = 0.1, seed: int = 0) -> list[Ex
         InputError: it cannot be read, or not be dealt.
     """
     whole = as_examples(train, "train")
-    how = PartitionSpec("iid" if beta is None else "dirichlet", 1.0 if beta is None else beta, 2, 2)
-    return [whole.subset(part) for part in partition(whole.targets.numpy(), n, how, seed)]
+    words = ["partition=iid"] if beta is None else ["partition=dirichlet", f"partition.beta={beta}"]
+    c = load([*OWN, *words, f"federation.num_clients={n}", "federation.clients_per_round=1", f"seed={seed}"])
+    return [whole.subset(part) for part in dealt(c, whole, {})]
 
 
 def train(

@@ -1,14 +1,18 @@
 """From a configuration to the data: the server's, or one client's own, and what it is dealt by."""
 
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 
 from fedmuon_app.config import Config, build_target, loader
-from fedmuon_app.data import pictures
-from fedmuon_app.data.examples import Data, Indices, held_out
+from fedmuon_app.data import pictures, store
+from fedmuon_app.data.examples import Data, Examples, Indices, held_out
 from fedmuon_app.data.own import as_data
+from fedmuon_app.data.partition import LABEL, kept, partition
 from fedmuon_app.errors import InputError
 from fedmuon_app.seeds import rng
 
@@ -76,27 +80,49 @@ def load_own_data(c: Config, folder: Path) -> Data:
     return Data(examples, examples.subset(np.arange(min(2, len(examples)))), classes, *pictures.folder_scale(channels))
 
 
-def dealt_by(c: Config, data: Data) -> Indices:
-    """What the training examples are dealt by, int64[N]: their labels, or a column's words by number.
+def deal(c: Config, train: Examples, columns: Mapping[str, Sequence[str]]) -> list[Indices]:
+    """The examples of each client, as ``partition`` deals them; kept in the cache for the next process.
+
+    Args:
+        c: the configuration.
+        train: the examples.
+        columns: further words of each example, by column.
+
+    Raises:
+        InputError: they cannot be dealt so.
+    """
+    n, split = c.federation.num_clients, c.partition
+    column = split.args.get("partition_by")
+    values = dealt_by(split.name, column, train, columns)
+    node = {"_target_": split._target_, **split.args}
+
+    def now() -> list[Indices]:
+        make = build_target("partition", node | {"_partial_": True})
+        return partition(values, n, make, c.seed, split.name, column or LABEL)
+
+    key = f"{node} {n} {c.seed} {metadata.version('flwr-datasets')} {np.__version__}".encode() + values.tobytes()
+    return kept(store.cache() / "partitions" / f"{hashlib.sha256(key).hexdigest()[:32]}.npz", now)
+
+
+def dealt_by(name: str, column: str | None, train: Examples, there: Mapping[str, Sequence[str]]) -> Indices:
+    """What the training examples are dealt by, int64[N]: their labels, the words of a column by number, or zeros.
+
+    Args:
+        name: of the split, for what is said.
+        column: one of ``there``, or "label"; None: the split looks at nothing.
+        train: the examples.
+        there: their columns.
 
     Raises:
         InputError: they have no such labels or column.
     """
-    if c.partition.name == "column":
-        there, column = data.columns, str(c.partition.column)
-        if column not in there:
-            known = f"the data has {', '.join(there)}" if there else "the data has no columns"
-            raise InputError(f"partition.column = {column}: {known}")
-        words, numbers = np.unique(np.array(there[column]), return_inverse=True)
-        if len(words) != c.federation.num_clients:
-            raise InputError(
-                f"partition.column = {column}: it has {len(words)} values, and each is a client: "
-                f"federation.num_clients={len(words)}"
-            )
-        return numbers.astype(np.int64)
-    targets = data.train.targets
-    if targets.ndim > 1 and c.partition.name != "iid":
-        raise InputError(
-            f"partition = {c.partition.name}: these examples have no single label to be dealt by; take iid, or column"
-        )
-    return np.zeros(len(targets), np.int64) if targets.ndim > 1 else targets.numpy()
+    if column is None:
+        return np.zeros(len(train), np.int64)
+    if column in there:
+        return np.unique(np.array(there[column]), return_inverse=True)[1].astype(np.int64)
+    if column != LABEL:
+        known = f"the data has {', '.join(there)}" if there else "the data has no columns"
+        raise InputError(f"partition.column = {column}: {known}")
+    if train.targets.ndim > 1:
+        raise InputError(f"partition = {name}: these examples have no single label to be dealt by; take iid, or column")
+    return train.targets.numpy()

@@ -19,9 +19,9 @@ from fedmuon_app.algorithms.server import Server, initial_server
 from fedmuon_app.config import Config, build_target, dump, loads, refuse_another
 from fedmuon_app.data import store
 from fedmuon_app.data.examples import Data, Indices, blank
-from fedmuon_app.data.partition import PartitionSpec, partition
-from fedmuon_app.data_of import OWN, dealt_by, load_data, load_own_data
+from fedmuon_app.data_of import OWN, deal, load_data, load_own_data
 from fedmuon_app.errors import InputError
+from fedmuon_app.federation.callbacks import Callback, tracker
 from fedmuon_app.federation.checkpoint import config_of
 from fedmuon_app.federation.clients import Clients
 from fedmuon_app.federation.diagnostics import Diagnostics
@@ -31,7 +31,7 @@ from fedmuon_app.federation.loop import Plan
 from fedmuon_app.federation.runlog import CheckpointOptions
 from fedmuon_app.federation.states import ClientStates
 from fedmuon_app.federation.stopping import Stopping
-from fedmuon_app.method_of import build_hyper, build_method, build_muon, try_rule
+from fedmuon_app.method_of import build_hyper, build_method, build_muon, build_rule, try_rule
 from fedmuon_app.objective import Objective
 from fedmuon_app.tasks.inputs import inputs_of
 
@@ -159,9 +159,7 @@ def build(c: Config, own: Path | None = None, threads: int | None = None, given:
     elif c.partition.name == OWN:
         parts = [np.arange(len(data.train))] * n  # none at the server
     else:
-        parts = partition(
-            dealt_by(c, data), n, PartitionSpec(**asdict(c.partition)), c.seed, store.cache() / "partitions"
-        )
+        parts = deal(c, data.train, data.columns)
     parts, held = hold_out(parts, c.dataset.client_validation, c.seed)
     sizes = c.local.steps, c.local.batch_size
     clients = Clients(method, build_hyper(c), objective, data.train.to(device), parts, *sizes, held)
@@ -177,8 +175,7 @@ def build(c: Config, own: Path | None = None, threads: int | None = None, given:
         a.outer_momentum,
         a.start == "gradient",
         c.federation.norm_bound,
-        c.federation.aggregate,
-        c.federation.byzantine,
+        build_rule(c),
         stopping,
         c.evaluation.clients,
     )
@@ -224,6 +221,21 @@ def pick_device(name: str) -> torch.device:
 def keeping(c: Config) -> CheckpointOptions:
     """Its checkpoints, and whether to go on from one."""
     return CheckpointOptions(dump(c), c.checkpoint.every, c.resume is not None)
+
+
+def trackers(c: Config, folder: Path) -> list[Callback]:
+    """What ``tracker`` names, for the run in ``folder``.
+
+    Raises:
+        InputError: it is not installed, cannot be built, or is no callback.
+    """
+    said = c.tracker
+    if not isinstance(said, dict):
+        return tracker(said, folder)
+    found = build_target("tracker", {**said, "folder": folder})
+    if not isinstance(found, Callback):
+        raise InputError(f"tracker._target_ = {said['_target_']}: it must be a fedmuon_app.Callback")
+    return [found]
 
 
 def refuse_another_run(c: Config, folder: Path) -> None:

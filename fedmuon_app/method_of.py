@@ -5,6 +5,8 @@ from typing import cast
 
 import torch
 
+from fedmuon_app.algorithms.aggregation import RULES, Rule
+from fedmuon_app.algorithms.client import Update
 from fedmuon_app.algorithms.methods import METHODS, Control, Hyper, Method
 from fedmuon_app.algorithms.schedules import Schedule
 from fedmuon_app.algorithms.steps import Adam, Muon, Sgd, StepRule
@@ -44,6 +46,29 @@ def build_muon(c: Config) -> Muon:
     p, q, s = lmo.coefficients
     norm = build_target("algorithm.lmo.norm", lmo.norm) if isinstance(lmo.norm, dict) else lmo.norm
     return Muon(norm, None if lmo.exact else lmo.steps, (p, q, s), lmo.dtype == "bfloat16", lmo.scale)
+
+
+def build_rule(c: Config) -> Rule:
+    """How the server takes replies together, as ``federation.aggregate`` says.
+
+    Raises:
+        InputError: a rule of one's own cannot be built, is none, or fails at the first try.
+    """
+    said = c.federation.aggregate
+    if not isinstance(said, dict):
+        return RULES[said](c.federation.byzantine)
+    name, rule = f"federation.aggregate._target_ = {said['_target_']}", build_target("federation.aggregate", said)
+    if not isinstance(rule, Rule):
+        raise InputError(f"{name}: it must be a fedmuon_app.algorithms.aggregation.Rule")
+    x = torch.ones(3)
+    try:
+        kept = set(rule.kept({1: Update(x, x, 1.0), 2: Update(-x, x, 1.0)}, x))
+        shape = rule.centre([x, -x]).shape
+    except Exception as error:  # whatever somebody's rule does
+        raise InputError(f"{name}: it cannot take replies together ({type(error).__name__}: {error})") from error
+    if not kept <= {1, 2} or shape != x.shape:
+        raise InputError(f"{name}: it must keep some of the clients, and give one vector of the size it was given")
+    return rule
 
 
 def try_rule(name: str, rule: StepRule, shapes: Sequence[torch.Size]) -> None:

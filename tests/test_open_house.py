@@ -1,4 +1,4 @@
-"""A method, a data set and a model of somebody's own, from an empty folder, in every engine: the same X."""
+"""A method, data, split, model, aggregation and tracker of one's own, from an empty folder, in every engine."""
 
 import json
 import os
@@ -15,9 +15,15 @@ pytestmark = pytest.mark.slow
 
 METHOD = Path(__file__).parents[1] / "examples" / "own_method"
 OWN = '''
-"""Blobs of four kinds in pictures of 12 × 12, and a small network."""
+"""Blobs of four kinds in pictures of 12 × 12, and all that trains on them."""
+import json
+
 import torch
+from flwr_datasets.partitioner import Partitioner
 from torch import nn
+
+from fedmuon_app import Callback
+from fedmuon_app.algorithms.aggregation import Rule
 
 
 class Blobs:
@@ -37,10 +43,40 @@ class Blobs:
 class Net(nn.Sequential):
     def __init__(self, num_classes: int) -> None:
         super().__init__(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(400, num_classes))
+
+
+class Turns(Partitioner):
+    def __init__(self, num_partitions: int, examples: int, block: int) -> None:
+        super().__init__()
+        self.n, self.examples, self.block = num_partitions, examples, block
+
+    @property
+    def num_partitions(self) -> int:
+        return self.n
+
+    def load_partition(self, partition_id: int):
+        return self.dataset.select([k for k in range(self.examples) if k // self.block % self.n == partition_id])
+
+
+class Middle(Rule):
+    by_coordinate = True
+
+    def centre(self, rows):
+        return (torch.stack(list(rows)).amax(0) + torch.stack(list(rows)).amin(0)) / 2
+
+
+class Diary(Callback):
+    def __init__(self, folder, name: str) -> None:
+        self.file = folder / name
+
+    def after_evaluation(self, line) -> None:
+        self.file.open("a").write(json.dumps(line["round"]) + "\\n")
 '''
 WORDS = [
     "--config-dir", "conf", "algorithm=soap", "dataset=custom", "dataset._target_=own.Blobs", "+dataset.args.count=400",
-    "model=custom", "model._target_=own.Net", "+model.num_classes=null", "partition.beta=1",
+    "model=custom", "model._target_=own.Net", "+model.num_classes=null",
+    "partition=custom", "partition._target_=own.Turns", "+partition.args.block=7",
+    "federation.aggregate={_target_:own.Middle}", "tracker={_target_:own.Diary,name:diary}",
     "federation.num_clients=4", "federation.clients_per_round=4", "rounds=3", "evaluation.every=3",
 ]  # fmt: skip
 
@@ -83,6 +119,7 @@ def test_in_a_sweep_and_in_its_report(place: Path, model: bytes) -> None:
 def test_on_ray(place: Path, model: bytes) -> None:
     fedmuon(place, *WORDS, "engine=simulation", "hydra.run.dir=ray")
     assert (place / "ray" / "model.safetensors").read_bytes() == model
+    assert [(place / run / "diary").read_text() for run in ("alone", "ray")] == ["3\n"] * 2
 
 
 @pytest.mark.timeout(600)
@@ -98,12 +135,17 @@ def test_on_supernodes(place: Path, model: bytes, tmp_path: Path, monkeypatch: p
     assert json.loads((tmp_path / "run" / "result.json").read_text())["dropped"] == {}
 
 
-def test_a_step_rule_that_is_none_is_one_sentence(place: Path) -> None:
+def test_what_is_named_and_is_none_is_one_sentence(place: Path) -> None:
     for word, why in (
         ("algorithm.step._target_=own.Nothing", "cannot be built"),
         ("algorithm.step._target_=own.Blobs +algorithm.step.count=8", "cannot take a step"),
+        ("federation.aggregate={_target_:own.Blobs,count:8}", "must be a fedmuon_app.algorithms.aggregation.Rule"),
+        ("tracker={_target_:own.Net,num_classes:2}", "tracker._target_ = own.Net cannot be built"),
+        ("tracker={_target_:builtins.dict}", "must be a fedmuon_app.Callback"),
+        ("partition._target_=own.Net", "cannot be dealt to 4 clients"),
     ):
-        command = [sys.executable, "-m", "fedmuon_app", *WORDS[2:], "algorithm=fedmuon", *word.split()]
+        others = [other for other in WORDS[2:] if other.split("=")[0] != word.split("=")[0]]
+        command = [sys.executable, "-m", "fedmuon_app", *others, "algorithm=fedmuon", *word.split()]
         done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
         assert (done.returncode, why in done.stderr) == (2, True), done.stderr
         assert done.stderr.count("\n") == 1

@@ -1,6 +1,8 @@
-"""Aggregation that holds against clients that mean no good: whole clients left out, or each coordinate trimmed."""
+"""How the replies of a round are taken together: their mean, or what holds against clients that mean no good."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -54,3 +56,66 @@ def multi_krum(updates: Mapping[int, Update], X: Tensor, f: int) -> list[int]:
     near = distances.sort(1).values[:, 1 : 1 + max(1, k - f - 2)]  # the first is the client itself
     order = sorted(range(k), key=lambda a: (float(near[a].sum()), a))
     return sorted(clients[a] for a in order[: max(1, k - f)])
+
+
+class Rule:
+    """All replies count, and what counts is their mean: the paper's. Rules of one's own override either method."""
+
+    by_coordinate: ClassVar[bool] = False
+    """Whether :meth:`centre` is to be used. C is then the centre of all C_i, which the server keeps for it."""
+
+    def kept(self, updates: Mapping[int, Update], X: Tensor) -> Sequence[int]:
+        """The clients whose replies count.
+
+        Args:
+            updates: at least one, by client id.
+            X: the server's, float[d].
+        """
+        return list(updates)
+
+    def centre(self, rows: Sequence[Tensor]) -> Tensor:
+        """One float[d] in place of the mean of at least one."""
+        return torch.stack(list(rows)).mean(0)
+
+
+@dataclass(frozen=True)
+class MultiKrum(Rule):
+    """Leave out the f clients that are farthest from the others, where there are three or more."""
+
+    f: int
+
+    def kept(self, updates: Mapping[int, Update], X: Tensor) -> Sequence[int]:
+        """See :func:`multi_krum`."""
+        return multi_krum(updates, X, self.f) if len(updates) > 2 else list(updates)
+
+
+@dataclass(frozen=True)
+class TrimmedMean(Rule):
+    """The trimmed mean of each coordinate."""
+
+    f: int
+    by_coordinate = True
+
+    def centre(self, rows: Sequence[Tensor]) -> Tensor:
+        """See :func:`trimmed_mean`."""
+        return trimmed_mean(rows, self.f)
+
+
+@dataclass(frozen=True)
+class Median(Rule):
+    """The median of each coordinate."""
+
+    by_coordinate = True
+
+    def centre(self, rows: Sequence[Tensor]) -> Tensor:
+        """See :func:`median`."""
+        return median(rows)
+
+
+RULES: dict[str, Callable[[int], Rule]] = {
+    "mean": lambda f: Rule(),
+    "multi_krum": MultiKrum,
+    "trimmed_mean": TrimmedMean,
+    "median": lambda f: Median(),
+}
+"""By name, from f: how many clients of a round may mean no good."""

@@ -93,7 +93,7 @@ def _federation(f: Federation) -> list[Rule]:
         ),
         ("federation.grace", f.grace, 0 <= f.grace < math.inf, "must not be negative"),
         ("federation.norm_bound", bound, bound is None or 1 < bound < math.inf, "must be a number above 1, or null"),
-        _one_of("federation.aggregate", f.aggregate, AGGREGATES),
+        _named("federation.aggregate", f.aggregate, AGGREGATES),
         (
             "federation.byzantine",
             few,
@@ -122,7 +122,7 @@ def _rounds(c: Config) -> list[Rule]:
             "needs examples at the clients: set dataset.client_validation, e.g. 0.1",
         ),
         ("evaluation.diagnostics", examples, examples is None or examples >= 1, UNIT + ", or null"),
-        _one_of("tracker", c.tracker, TRACKERS),
+        _named("tracker", c.tracker, TRACKERS),
         ("checkpoint.every", every, every is None or every >= 1, UNIT + ", or null"),
     ]
 
@@ -177,8 +177,10 @@ def _algorithm(a: Algorithm, R: int) -> list[Rule]:
 
 
 def _data(c: Config) -> list[Rule]:
+    own = c.partition.name == "own"
     return [
-        _target("dataset", None if c.partition.name == "own" else {"_target_": c.dataset._target_}),
+        _target("dataset", None if own else {"_target_": c.dataset._target_}),
+        _target("partition", None if own else {"_target_": c.partition._target_}),
         _target("task", c.task),
         ("dataset.length", c.dataset.length, c.dataset.length >= 1, UNIT),
         ("dataset.validation", c.dataset.validation, 0 <= c.dataset.validation < 1, "must lie in [0, 1)"),
@@ -191,7 +193,6 @@ def _data(c: Config) -> list[Rule]:
         _one_of("dataset.augment", c.dataset.augment, AUGMENTATIONS),
         ("dataset.size", c.dataset.size, c.dataset.size >= 1, UNIT),
         ("dataset.channels", c.dataset.channels, c.dataset.channels in (1, 3), "must be 1 or 3"),
-        _one_of("partition", c.partition.name, names("partition")),
         ("partition.beta", c.partition.beta, _above_0(c.partition.beta), POSITIVE),
         ("partition.classes_per_client", c.partition.classes_per_client, c.partition.classes_per_client >= 1, UNIT),
         ("partition.shards_per_client", c.partition.shards_per_client, c.partition.shards_per_client >= 1, UNIT),

@@ -69,9 +69,11 @@ class Dataset:
 
 @dataclass
 class Partition:
-    """Which client holds which example."""
+    """Which client holds which example: ``_target_`` makes a partitioner of flwr-datasets', with ``args``."""
 
     name: str = MISSING
+    _target_: str | None = MISSING
+    args: dict[str, Any] = field(default_factory=dict)
     beta: float = MISSING
     classes_per_client: int = MISSING
     shards_per_client: int = MISSING
@@ -89,7 +91,7 @@ class Federation:
     min_replies: int | None = MISSING
     grace: float = MISSING
     norm_bound: float | None = MISSING
-    aggregate: str = MISSING
+    aggregate: Any = MISSING
     byzantine: int = MISSING
     nodes: str | None = MISSING
 
@@ -162,7 +164,7 @@ class Config:
     device: str = MISSING
     compute: str = MISSING
     run_dir: str | None = MISSING
-    tracker: str = MISSING
+    tracker: Any = MISSING
     resume: str | None = MISSING
     dry_run: bool = MISSING
     algorithm: Algorithm = field(default_factory=Algorithm)

@@ -43,11 +43,12 @@ def loader(c: Config) -> dict[str, Any]:
 def targets(c: Config) -> Iterator[tuple[str, dict[str, Any]]]:
     """Everything that a node would have to build by name for the server: its key, and what it says."""
     a = c.algorithm
-    data = loader(c) if c.partition.name != "own" else None
+    own = c.partition.name == "own"
     for key, node in (
         ("model", c.model),
         ("task", c.task),
-        ("dataset", data),
+        ("dataset", None if own else loader(c)),
+        ("partition", None if own else {"_target_": c.partition._target_, **c.partition.args}),
         ("algorithm.step", a.step),
         ("algorithm.vector_step", a.vector_step),
         ("algorithm.schedule", a.schedule),
@@ -93,7 +94,8 @@ def refuse_others(key: str, node: dict[str, Any], allow: Collection[str]) -> Non
 @functools.cache
 def _ours() -> frozenset[str]:
     """What conf/ names for nodes to build."""
-    files = [file for group in ("model", "task", "dataset") for file in (conf_dir() / group).glob("*.yaml")]
+    groups = "model", "task", "dataset", "partition"
+    files = [file for group in groups for file in (conf_dir() / group).glob("*.yaml")]
     return frozenset(yaml.safe_load(file.read_text()).get("_target_") for file in files) - {"???", None}
 
 

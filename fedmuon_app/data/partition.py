@@ -1,12 +1,11 @@
-"""Which client holds which example: flwr-datasets' partitioners, on the labels alone."""
+"""Which client holds which example: flwr-datasets' partitioners, on one value an example."""
 
-import hashlib
+import inspect
 import io
 import logging
 import os
+from collections.abc import Callable
 from contextlib import redirect_stderr
-from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -19,110 +18,89 @@ from fedmuon_app.seeds import integer_seed
 
 log = logging.getLogger("fedmuon")
 
-
-@dataclass(frozen=True)
-class PartitionSpec:
-    """How examples are dealt.
-
-    Attributes:
-        name: ``dirichlet`` (Hsu et al. 2019, whom the paper follows: each client draws its mix of classes from
-            Dir(β), and all have the same number of examples), ``dirichlet_by_class`` (Yurochkin et al. 2019: each
-            class is dealt over the clients by a draw from Dir(β), so sizes differ, and a client may get nothing at
-            all), ``iid``, ``shard`` (McMahan et al. 2017: sorted by label, cut, dealt), or ``pathological`` (each
-            client has so many classes), or ``column`` (each value is a client's).
-        beta: β > 0 of both Dirichlet splits; small is heterogeneous.
-        classes_per_client: of pathological.
-        shards_per_client: of shard.
-    """
-
-    name: str
-    beta: float
-    classes_per_client: int
-    shards_per_client: int
-    column: str | None = None
+LABEL = "label"  # the column of the targets
 
 
-def partition(labels: Indices, n: int, deal: PartitionSpec, seed: int, cache: Path | None = None) -> list[Indices]:
+def partition(
+    values: Indices, n: int, make: Callable[..., Any], seed: int, name: str, column: str = LABEL
+) -> list[Indices]:
     """Deal the examples to ``n`` clients.
 
     Args:
-        labels: int64[N]; of a column the number of each value.
+        values: int64[N], what they are dealt by: labels, or the number of each value of a column.
         n: the number of clients.
-        deal: how.
+        make: from those of ``num_partitions`` = n, ``examples`` = N and ``seed`` that it takes to one of flwr-datasets'
+            partitioners, or anything with their ``dataset``, ``num_partitions`` and ``load_partition``.
         seed: of the run.
-        cache: folder in which a partition is kept for the next process that asks for the same one: the
-            partitioner's imports alone take seconds.
+        name: of the split, for what is said.
+        column: the name that the partitioner has for ``values``.
 
     Returns:
         For each client the sorted indices of its examples; every example is dealt at most once.
 
     Raises:
-        InputError: this partitioner cannot deal these labels to n clients.
+        InputError: this partitioner cannot deal these examples to n clients.
     """
-    if cache is None:
-        return _dealt(labels, n, deal, seed)
-    key = f"{deal} {n} {seed} {metadata.version('flwr-datasets')} {np.__version__}".encode() + labels.tobytes()
-    file = cache / f"{hashlib.sha256(key).hexdigest()[:32]}.npz"
-    try:
-        with np.load(file) as stored:
-            return np.split(stored["indices"], stored["ends"])
-    except (OSError, EOFError, KeyError, ValueError, BadZipFile):  # not there, or not whole
-        parts = _dealt(labels, n, deal, seed)
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        new = file.with_suffix(f".{os.getpid()}.npz")
-        np.savez(new, indices=np.concatenate(parts), ends=np.cumsum([len(part) for part in parts])[:-1])
-        os.replace(new, file)
-    except OSError as error:
-        log.warning("the partition cannot be kept in %s for the next run: %s", cache, error)
-    return parts
-
-
-def _dealt(labels: Indices, n: int, deal: PartitionSpec, seed: int) -> list[Indices]:
     from datasets import Dataset
 
     class Positions(Dataset):  # type: ignore[misc]  # datasets has no types
         """Gives the positions that are selected, at a hundredth of the cost of a data set of them."""
 
+        def sort(self, *args: Any, **kwargs: Any) -> Any:  # which selects, and must not be answered with positions
+            return Dataset.from_dict({key: self[key][:] for key in self.column_names}).sort(*args, **kwargs)
+
         def select(self, indices: Any, *_: Any, **__: Any) -> Any:
-            return np.asarray(indices, dtype=np.int64)
+            return {"index": np.asarray(indices, dtype=np.int64)}
 
-    order = np.random.default_rng(integer_seed(seed, "order of examples")).permutation(len(labels))
-    labels = np.unique(labels, return_inverse=True)[1]  # a class without examples is none to a partitioner
-    most = min(n, len(labels)) if deal.name == "dirichlet" else n  # the clients that get anything
-    dealer = _partitioner(deal, most, len(labels), integer_seed(seed, "partition"))
+    order = np.random.default_rng(integer_seed(seed, "order of examples")).permutation(len(values))
+    values = np.unique(values, return_inverse=True)[1]  # a class without examples is none to a partitioner
+    offered = {"num_partitions": n, "examples": len(values), "seed": integer_seed(seed, "partition")}
     try:
-        if deal.name == "shard":  # sorts the data set itself
-            dealer.dataset = Dataset.from_dict({"index": order, "label": labels[order]})
-            parts = [np.asarray(dealer.load_partition(i)["index"], dtype=np.int64) for i in range(n)]
-        else:
-            dealer.dataset = Positions.from_dict({"label": labels[order]})
-            # a NaN is said by the error that follows; natural ids are dealt with a bar of their own
-            with np.errstate(invalid="ignore"), redirect_stderr(io.StringIO()):
-                parts = [order[dealer.load_partition(i)] for i in range(most)]
-    except (ValueError, IndexError) as error:
-        small = f"; partition.beta = {deal.beta} is too small for it" if "NaN" in str(error) else ""
+        taken = inspect.signature(make).parameters
+        dealer = make(**{key: value for key, value in offered.items() if key in taken})
+        dealer.dataset = Positions.from_dict({"index": np.arange(len(values)), column: values[order]})
+        # a NaN is said by the error that follows; natural ids are dealt with a bar of their own
+        with np.errstate(invalid="ignore"), redirect_stderr(io.StringIO()):
+            count = dealer.num_partitions
+            parts = [order[np.asarray(dealer.load_partition(i)["index"], dtype=np.int64)] for i in range(min(count, n))]
+    except Exception as error:  # whatever somebody's partitioner does
+        beta = getattr(make, "keywords", {}).get("alpha")
+        small = f"; partition.beta = {beta} is too small for it" if "NaN" in str(error) else ""
         raise InputError(
-            f"partition = {deal.name}: {len(labels)} examples cannot be dealt to {n} clients ({error}{small})"
+            f"partition = {name}: {len(values)} examples cannot be dealt to {n} clients ({error}{small})"
         ) from error
-    return [np.sort(part) for part in parts] + [np.empty(0, np.int64)] * (n - len(parts))
+    if not min(n, len(values)) <= count <= n:
+        raise InputError(f"partition = {name}: it deals to {count} clients: federation.num_clients={count}")
+    dealt = np.concatenate(parts) if parts else np.empty(0, np.int64)
+    if len(np.unique(dealt)) < len(dealt):
+        raise InputError(f"partition = {name}: it deals an example to two clients")
+    return [np.sort(part) for part in parts] + [np.empty(0, np.int64)] * (n - count)
 
 
-def _partitioner(deal: PartitionSpec, n: int, examples: int, seed: int) -> Any:
-    from flwr_datasets import partitioner as flower
+def dirichlet(num_partitions: int, examples: int, partition_by: str, alpha: float, seed: int) -> Any:
+    """The paper's split (Hsu et al. 2019): each client draws its mix of classes from Dir(α), all have as many examples.
 
-    if deal.name == "column":
-        return flower.NaturalIdPartitioner(partition_by="label")
-    if deal.name == "iid":
-        return flower.IidPartitioner(n)
-    by_label = {"num_partitions": n, "partition_by": "label", "seed": seed}
-    if deal.name == "dirichlet":
-        sizes = [examples // n + (i < examples % n) for i in range(n)]
-        return flower.InnerDirichletPartitioner(sizes, "label", deal.beta, seed=seed)
-    if deal.name == "dirichlet_by_class":
-        return flower.DirichletPartitioner(alpha=deal.beta, min_partition_size=0, **by_label)
-    if deal.name == "shard":
-        return flower.ShardPartitioner(num_shards_per_partition=deal.shards_per_client, **by_label)
-    return flower.PathologicalPartitioner(
-        num_classes_per_partition=deal.classes_per_client, class_assignment_mode="first-deterministic", **by_label
-    )
+    Of more clients than examples, the last get none.
+    """
+    from flwr_datasets.partitioner import InnerDirichletPartitioner
+
+    n = min(num_partitions, examples)
+    sizes = [examples // n + (i < examples % n) for i in range(n)]
+    return InnerDirichletPartitioner(sizes, partition_by, alpha, seed=seed)
+
+
+def kept(file: Path, deal: Callable[[], list[Indices]]) -> list[Indices]:
+    """What ``deal`` gives; from ``file`` where an earlier process has left it: partitioners' imports take seconds."""
+    try:
+        with np.load(file) as stored:
+            return np.split(stored["indices"], stored["ends"])
+    except (OSError, EOFError, KeyError, ValueError, BadZipFile):  # not there, or not whole
+        parts = deal()
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        new = file.with_suffix(f".{os.getpid()}.npz")
+        np.savez(new, indices=np.concatenate(parts), ends=np.cumsum([len(part) for part in parts])[:-1])
+        os.replace(new, file)
+    except OSError as error:
+        log.warning("the partition cannot be kept in %s for the next run: %s", file.parent, error)
+    return parts

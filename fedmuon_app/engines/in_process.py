@@ -19,8 +19,8 @@ from fedmuon_app.engines.devices import DeviceWorkers
 from fedmuon_app.engines.progress import Progress
 from fedmuon_app.engines.workers import Workers
 from fedmuon_app.errors import InputError
-from fedmuon_app.experiment import Experiment, build, header, keeping, pick_device
-from fedmuon_app.federation.callbacks import Callback, tracker
+from fedmuon_app.experiment import Experiment, build, header, keeping, pick_device, trackers
+from fedmuon_app.federation.callbacks import Callback
 from fedmuon_app.federation.checkpoint import rounds_in, states_beside
 from fedmuon_app.federation.judging import Judge, Judged, NothingHeldError
 from fedmuon_app.federation.loop import TrainClients, nonempty_clients, run_rounds
@@ -75,7 +75,7 @@ def train(
     """
     ids, clients = nonempty_clients(experiment.sizes(), experiment.plan.clients_per_round), experiment.clients
     rows = len(clients.parts), clients.initial_state(), clients.objective.device
-    told = [*([bar] if bar else []), *callbacks, *tracker(c.tracker, folder)]
+    told = [*([bar] if bar else []), *callbacks, *trackers(c, folder)]
     runlog = RunLog(folder, header(c, experiment), told, keeping(c))
     experiment.note_labels(folder)
     states: ClientStates = states_beside(folder, *rows) if c.checkpoint.every else unnamed_states(*rows)

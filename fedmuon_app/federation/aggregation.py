@@ -1,25 +1,22 @@
 """From the good replies of a round to the server's next X, C and U, by the rule of ``federation.aggregate``.
 
-Whatever the rule, C is that aggregate of the C_i: a rule that leaves whole clients out leaves their C_i as they were,
-like any reply that is not counted; one that trims coordinates keeps the C_i on the server and takes C anew from all.
+Whatever the rule, C is the same aggregate of the C_i: one that leaves whole clients out leaves their C_i as they were,
+like any reply that is not counted; one by coordinate keeps the C_i on the server and takes C anew from all.
 """
 
-import functools
 import statistics
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from fedmuon_app.algorithms.aggregation import median, multi_krum, trimmed_mean
+from fedmuon_app.algorithms.aggregation import Rule
 from fedmuon_app.algorithms.client import ClientState, Update
 from fedmuon_app.algorithms.layout import numbers
 from fedmuon_app.algorithms.server import Server, outer_step, server_step
 from fedmuon_app.federation.checkpoint import RunState
 from fedmuon_app.federation.protocol import NEVER, CallId
 from fedmuon_app.federation.states import ClientStates
-
-COORDINATES = ("trimmed_mean", "median")  # rules that need the C_i
 
 
 def controls_like(C: Tensor) -> ClientState:
@@ -31,35 +28,34 @@ class Aggregation:
     """The server's step of a run."""
 
     def __init__(
-        self, rule: str, f: int, outer_lr: float, outer_momentum: float, controls: ClientStates | None = None
+        self, rule: Rule, outer_lr: float, outer_momentum: float, controls: ClientStates | None = None
     ) -> None:
         """Set the rule.
 
         Args:
-            rule: mean, multi_krum, trimmed_mean or median.
-            f: clients that may mean no good.
+            rule: which replies count, and how they are taken together.
             outer_lr: η_s.
             outer_momentum: μ.
-            controls: the C_i by client (:func:`controls_like`), for a rule of COORDINATES and a method with a control.
+            controls: the C_i by client (:func:`controls_like`), for a rule by coordinate and a method with a control.
         """
-        self._rule, self._f, self._outer, self._controls = rule, f, (outer_lr, outer_momentum), controls
+        self._rule, self._outer, self._controls = rule, (outer_lr, outer_momentum), controls
 
     def left_out(self, good: Mapping[int, Update], X: Tensor) -> dict[int, str]:
         """The clients whose good replies are not to be counted, and why."""
-        if self._rule != "multi_krum" or len(good) < 3:
-            return {}
-        return dict.fromkeys(good.keys() - set(multi_krum(good, X, self._f)), "too far from the others (multi_krum)")
+        kept = self._rule.kept(good, X) if good else []
+        return dict.fromkeys(good.keys() - set(kept), f"left out by federation.aggregate ({type(self._rule).__name__})")
 
     def step(self, standing: RunState, call_id: CallId, good: Mapping[int, Update]) -> Server:
         """The server after a round with these replies, in the order of client ids."""
         server, n = standing.server, len(standing.clients)
-        if self._rule not in COORDINATES:
+        rule = self._rule
+        if not rule.by_coordinate:
             return server_step(server, list(good.values()), n, *self._outer)
-        rule = median if self._rule == "median" else functools.partial(trimmed_mean, f=self._f)
-        delta = rule([u.X - server.X for u in good.values()]) * (len(good) / n)
+        delta = rule.centre([u.X - server.X for u in good.values()]) * (len(good) / n)
         C = server.C
         if self._controls is not None:
-            C = rule([self._control(i, standing, call_id, good.get(i), self._controls) for i in standing.clients])
+            kept = self._controls
+            C = rule.centre([self._control(i, standing, call_id, good.get(i), kept) for i in standing.clients])
         return outer_step(server, delta, C, *self._outer)
 
     @staticmethod

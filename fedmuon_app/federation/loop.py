@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from fedmuon_app.algorithms.aggregation import Rule
 from fedmuon_app.algorithms.client import Update
 from fedmuon_app.algorithms.layout import NamedTensors
 from fedmuon_app.algorithms.server import Server
 from fedmuon_app.errors import InputError, RunError
-from fedmuon_app.federation.aggregation import COORDINATES, Aggregation, bent, controls_like
+from fedmuon_app.federation.aggregation import Aggregation, bent, controls_like
 from fedmuon_app.federation.checkpoint import RunState, states_beside
 from fedmuon_app.federation.evaluation import Evaluation
 from fedmuon_app.federation.folder import CONTROLS
@@ -41,8 +42,7 @@ class NoGoodReplyError(RunError):
 class Plan:
     """The numbers of the loop: S, R, the outer step, how C starts, when X is tested, which updates are too large.
 
-    ``aggregate`` and ``byzantine`` are :class:`Aggregation`'s rule and f; ``stop`` may end it before round R;
-    ``judges`` says which clients judge X.
+    ``aggregate`` is :class:`Aggregation`'s rule, ``stop`` may end it before round R, ``judges`` says who judges X.
     """
 
     seed: int
@@ -53,8 +53,7 @@ class Plan:
     outer_momentum: float
     gradient_start: bool
     norm_bound: float | None = None
-    aggregate: str = "mean"
-    byzantine: int = 0
+    aggregate: Rule = field(default_factory=Rule)
     stop: Stopping = field(default_factory=Stopping)
     judges: str = "none"
 
@@ -157,10 +156,10 @@ def run_rounds(
 def aggregation_of(plan: Plan, standing: RunState, runlog: RunLog) -> Aggregation:
     """The server's step; what it keeps by client lies in the run's folder, where the run can be resumed."""
     controls, C = None, standing.server.C
-    if plan.aggregate in COORDINATES and len(C):
+    if plan.aggregate.by_coordinate and len(C):
         rows = max(standing.clients) + 1, controls_like(C), C.device
         controls = states_beside(runlog.folder, *rows, name=CONTROLS) if runlog.keeps else unnamed_states(*rows)
-    return Aggregation(plan.aggregate, plan.byzantine, plan.outer_lr, plan.outer_momentum, controls)
+    return Aggregation(plan.aggregate, plan.outer_lr, plan.outer_momentum, controls)
 
 
 def _gradient_start(

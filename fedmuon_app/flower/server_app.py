@@ -17,8 +17,8 @@ from flwr.superlink.grid.inmemory_grid import InMemoryGrid
 
 from fedmuon_app.config import Config, dump
 from fedmuon_app.errors import InputError, RunError
-from fedmuon_app.experiment import build, header, keeping, refuse_another_run
-from fedmuon_app.federation.callbacks import Callback, tracker
+from fedmuon_app.experiment import build, header, keeping, refuse_another_run, trackers
+from fedmuon_app.federation.callbacks import Callback
 from fedmuon_app.federation.folder import CLIENTS
 from fedmuon_app.federation.jsonl import dumped
 from fedmuon_app.federation.runlog import RunLog
@@ -46,7 +46,7 @@ def main(grid: Grid, context: Context) -> None:
         if config.resume is not None:
             refuse_another_run(config, folder)  # only here is the folder to be seen
         experiment = build(config)
-        told: list[Callback] = [_Said(), *tracker(config.tracker, folder)]
+        told: list[Callback] = [_Said(), *trackers(config, folder)]
         runlog = RunLog(folder, header(config, experiment), told, keeping(config))  # before the clients' file is opened
         states = None
         if config.evaluation.diagnostics is not None:

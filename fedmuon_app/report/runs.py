@@ -9,8 +9,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import yaml
+
 from fedmuon_app.algorithms.methods import METHODS
-from fedmuon_app.config import flat, load
+from fedmuon_app.config import conf_dir, flat, load
 from fedmuon_app.federation.stopping import sign
 
 # what may differ between two runs of one experiment
@@ -37,7 +39,16 @@ def defaults() -> dict[str, Any]:
     """The values that keys have in conf/ whatever the method, by dotted key; a model's arguments are its own."""
     known = flat(asdict(load([])))
     own = {"algorithm.name", "algorithm.lr", "algorithm.vector_lr", "algorithm.outer_lr", "algorithm.outer_momentum"}
-    return {key: value for key, value in known.items() if key not in own and not key.startswith(("model.", "dataset."))}
+    groups = "model.", "dataset.", "partition._target_", "partition.args."
+    return {key: value for key, value in known.items() if key not in own and not key.startswith(groups)}
+
+
+@cache
+def implied(partition: str) -> dict[str, Any]:
+    """The target and the arguments that conf/ has for a split of this name, by dotted key."""
+    file = conf_dir() / "partition" / f"{partition}.yaml"
+    node = yaml.safe_load(file.read_text()) if file.exists() else {}
+    return flat({"partition": {key: node[key] for key in ("_target_", "args") if key in node}})
 
 
 @dataclass(frozen=True)
@@ -51,7 +62,11 @@ class Run:
     @cached_property
     def config(self) -> dict[str, Any]:
         """With dotted keys; those that came after the run was made have their defaults."""
-        return {**defaults(), **flat(self.result["config"])}
+        whole = {**defaults(), **flat(self.result["config"])}
+        for key, value in implied(str(whole["partition.name"])).items():
+            if whole.get(key) == value or str(value).startswith("${"):  # says no more than the name and the numbers do
+                whole.pop(key, None)
+        return whole
 
     @property
     def validated(self) -> bool:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.attacks import RULES
+from benchmarks import attacks
+from fedmuon_app.algorithms.aggregation import RULES
 from fedmuon_app.algorithms.lmo import SCALES
 from fedmuon_app.algorithms.methods import METHODS
 from fedmuon_app.algorithms.schedules import SHAPES
@@ -12,13 +13,14 @@ from fedmuon_app.config import conf_dir, dump, load, loads, names, split
 from fedmuon_app.data.augment import AUGMENTATIONS
 from fedmuon_app.engines import ENGINES
 from fedmuon_app.errors import InputError
+from fedmuon_app.federation.callbacks import TRACKERS
 from fedmuon_app.method_of import build_method
 
 CHOICES = sorted(path.relative_to(conf_dir()).with_suffix("") for path in conf_dir().rglob("*.yaml"))
 
 
 NEEDS = {  # what a choice cannot do without
-    "custom": ["model._target_=torch.nn.Identity", "dataset._target_=own.load"],
+    "custom": ["model._target_=torch.nn.Identity", "dataset._target_=own.load", "partition._target_=own.Mine"],
     "own": ["engine=deployment", "dataset=image_folder", "dataset.classes=[a,b]"],
     "none": ["engine=deployment", "partition=own", "dataset.classes=[a,b]"],
 }
@@ -38,7 +40,8 @@ def test_the_tables_in_code_and_conf_list_the_same_names() -> None:
     assert names("algorithm") == tuple(sorted(METHODS))
     assert names("engine") == tuple(sorted(ENGINES))
     assert (tuple(SCALES), tuple(SHAPES), AUGMENTATIONS) == (check.SCALES, check.SCHEDULES, check.AUGMENTATIONS)
-    assert check.AGGREGATES == RULES
+    assert tuple(RULES) == check.AGGREGATES == attacks.RULES
+    assert ("none", *TRACKERS) == check.TRACKERS
     for group in ("algorithm", "dataset", "partition", "engine"):
         chosen = {getattr(load([f"{group}={name}", *NEEDS.get(name, [])]), group).name for name in names(group)}
         assert chosen == set(names(group))

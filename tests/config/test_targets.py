@@ -78,7 +78,7 @@ def refusal(key: str, node: dict[str, Any], allow: list[str]) -> InputError | No
 
 def test_what_conf_names_is_allowed_and_has_the_nodes_own_places() -> None:
     c = at_node(shared(load(["dataset=fashion_mnist", "dataset.path=/the/servers"])), {"dataset.path": "/the/nodes"})
-    assert [refusal(key, node, []) for key, node in targets(c)] == [None] * 3
+    assert [refusal(key, node, []) for key, node in targets(c)] == [None] * 4
     assert c.dataset.args == {"path": "/the/nodes"}
     assert "/the/servers" not in shared(load(["dataset=fashion_mnist", "dataset.path=/the/servers"]))
     own = at_node(shared(load(["dataset=custom", "dataset._target_=own.Faces", "+dataset.args.path=/a/word"])), {})

@@ -1,21 +1,42 @@
+import functools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from flwr_datasets.partitioner import Partitioner
 
-from fedmuon_app.config import names
-from fedmuon_app.data.examples import Indices
-from fedmuon_app.data.partition import PartitionSpec, partition
+from fedmuon_app import data_of
+from fedmuon_app.config import load, names
+from fedmuon_app.data import store
+from fedmuon_app.data.examples import Examples, Indices
 from fedmuon_app.errors import InputError
 
 LABELS = np.arange(3000) % 10
+DEALT = [name for name in names("partition") if name not in ("own", "custom")]
 
 
-def deal(name: str, n: int = 10, beta: float = 0.5, seed: int = 0, labels: Indices = LABELS) -> list[Indices]:
-    return partition(labels, n, PartitionSpec(name, beta, 2, 2), seed)
+def deal(
+    name: str, n: int = 10, beta: float = 0.5, seed: int = 0, labels: Indices = LABELS, words: Sequence[str] = ()
+) -> list[Indices]:
+    c = load([
+        f"partition={name}", f"partition.beta={beta}", f"seed={seed}", f"federation.num_clients={n}",
+        "federation.clients_per_round=1", *(["partition.column=words"] if name == "column" else []), *words,
+    ])  # fmt: skip
+    columns = {"words": [f"word {y}" for y in labels], "half": ["left" if y < 5 else "right" for y in labels]}
+    return data_of.deal(c, Examples(torch.zeros(len(labels), 1), torch.from_numpy(labels)), columns)
 
 
-@pytest.mark.parametrize("name", names("partition"))
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path) -> Iterator[None]:
+    store.keep_in(tmp_path / "cache")
+    yield
+    store.keep_in(None)
+
+
+@pytest.mark.parametrize("name", DEALT)
 def test_every_example_goes_to_one_client_and_the_seed_decides(name: str) -> None:
     parts = deal(name)
     assert len(parts) == 10
@@ -48,7 +69,7 @@ def test_a_clients_mix_of_classes_is_dirichlets() -> None:
     labels = np.arange(200_000) % 10
     beta, squares = 1.0, []
     for seed in range(3):
-        parts = partition(labels, 400, PartitionSpec("dirichlet", beta, 2, 2), seed)
+        parts = deal("dirichlet", 400, beta, seed, labels)
         counts = np.array([np.bincount(labels[part], minlength=10) for part in parts])
         squares.append(((counts / counts.sum(1, keepdims=True)) ** 2).sum(1).mean())
     assert np.mean(squares) == pytest.approx((beta + 1) / (10 * beta + 1), rel=0.05)
@@ -80,7 +101,7 @@ def test_many_clients_may_be_left_without_data() -> None:
 
 def test_what_cannot_be_dealt_is_refused() -> None:
     with pytest.raises(InputError, match="cannot be dealt to 5 clients"):
-        partition(LABELS, 5, PartitionSpec("pathological", 0.1, 20, 2), 0)  # 20 of 10 classes
+        deal("pathological", 5, words=["partition.classes_per_client=20"])  # of 10
 
 
 def test_more_clients_than_examples_leave_some_without() -> None:
@@ -89,15 +110,11 @@ def test_more_clients_than_examples_leave_some_without() -> None:
 
 
 def test_a_cached_partition_is_the_same_and_a_broken_one_is_dealt_again(tmp_path: Path) -> None:
-    expected = deal("dirichlet_by_class", n=50, beta=0.05)
+    cached = functools.partial(deal, "dirichlet_by_class", n=50, beta=0.05)
+    expected = cached()
     assert min(map(len, expected)) == 0
-
-    def cached() -> list[Indices]:
-        return partition(LABELS, 50, PartitionSpec("dirichlet_by_class", 0.05, 2, 2), 0, tmp_path / "cache")
-
-    for _ in range(2):
-        assert all((a == b).all() for a, b in zip(cached(), expected, strict=True))
-    (file,) = (tmp_path / "cache").iterdir()
+    (file,) = (tmp_path / "cache" / "partitions").iterdir()
+    assert all((a == b).all() for a, b in zip(cached(), expected, strict=True))
     whole = file.read_bytes()
     for broken in (whole[:100], b"", b"junk", whole[:-1]):
         file.write_bytes(broken)
@@ -107,11 +124,54 @@ def test_a_cached_partition_is_the_same_and_a_broken_one_is_dealt_again(tmp_path
 def test_a_cache_that_cannot_be_written_ends_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
     for cache in (tmp_path / "file" / "cache", Path("/proc/cache")):
-        assert partition(LABELS, 4, PartitionSpec("iid", 0.1, 2, 2), 0, cache)
+        store.keep_in(cache)
+        assert deal("iid", 4)
         assert "the partition cannot be kept in" in caplog.text
 
 
 def test_another_partition_has_another_place_in_the_cache(tmp_path: Path) -> None:
     for beta, seed in ((0.1, 0), (0.2, 0), (0.1, 1)):
-        partition(LABELS, 4, PartitionSpec("dirichlet", beta, 2, 2), seed, tmp_path)
-    assert len(list(tmp_path.iterdir())) == 3
+        deal("dirichlet", 4, beta, seed)
+    assert len(list((tmp_path / "cache" / "partitions").iterdir())) == 3
+
+
+def test_any_of_flowers_partitioners_by_any_column() -> None:
+    linear = ["partition._target_=flwr_datasets.partitioner.LinearPartitioner"]
+    assert [len(part) for part in deal("custom", 3, words=linear)] == [500, 1000, 1500]
+    halves = deal("pathological", 2, words=["partition.args.partition_by=half", "partition.classes_per_client=1"])
+    assert sorted(sorted({bool(LABELS[i] < 5) for i in part}) for part in halves) == [[False], [True]]
+
+
+class Odd(Partitioner):
+    """Somebody's own: example i goes to client i mod n; of ``twice`` to the next one too."""
+
+    def __init__(self, num_partitions: int, examples: int, twice: bool = False) -> None:
+        super().__init__()
+        self._n, self._examples, self._twice = num_partitions, examples, twice
+
+    @property
+    def num_partitions(self) -> int:
+        return self._n
+
+    def load_partition(self, partition_id: int) -> Any:
+        return self.dataset.select(range(0 if self._twice else partition_id, self._examples, self._n))
+
+
+def test_a_partitioner_of_ones_own() -> None:
+    named = "partition._target_=tests.data.test_partition.Odd"
+    parts = deal("custom", 7, words=[named])
+    assert sorted(np.concatenate(parts).tolist()) == list(range(3000))
+    assert sorted(map(len, parts)) == [428] * 3 + [429] * 4
+    with pytest.raises(InputError, match="partition = custom: it deals an example to two clients"):
+        deal("custom", 7, words=[named, "+partition.args.twice=true"])
+    with pytest.raises(InputError, match=r"cannot be dealt to 7 clients .*incorrect arguments"):
+        deal("custom", 7, words=[named, "+partition.args.other=1"])
+    with pytest.raises(InputError, match=r"partition\._target_ = nothing\.Here cannot be built"):
+        deal("custom", 7, words=["partition._target_=nothing.Here"])
+
+
+def test_a_column_with_another_number_of_values_than_there_are_clients_is_refused() -> None:
+    with pytest.raises(InputError, match=r"partition = column: it deals to 10 clients: federation\.num_clients=10"):
+        deal("column", 7)
+    with pytest.raises(InputError, match=r"partition\.column = ward: the data has words, half"):
+        deal("column", 7, words=["partition.column=ward"])

@@ -85,7 +85,7 @@ def test_files_that_are_not_there_or_no_tables(tmp_path: Path) -> None:
 def test_a_hospital_a_client(patients: Path, tmp_path: Path) -> None:
     words = ["dataset=csv", f"dataset.path={patients}", "dataset.target=ill", "partition=column",
              "partition.column=hospital", "federation.clients_per_round=2", "rounds=3", "engine.workers=0"]  # fmt: skip
-    with pytest.raises(InputError, match=r"hospital: it has 3 values, and each is a client: federation.num_clients=3"):
+    with pytest.raises(InputError, match=r"partition = column: it deals to 3 clients: federation.num_clients=3"):
         build(load(words))
     with pytest.raises(InputError, match=r"partition.column = town: the data has age"):
         build(load([*words, "partition.column=town", "federation.num_clients=3"]))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks.attacks import ATTACKS, attacked
-from fedmuon_app.algorithms.aggregation import median, trimmed_mean
+from fedmuon_app.algorithms.aggregation import Rule, median, trimmed_mean
 from fedmuon_app.algorithms.methods import METHODS
 from fedmuon_app.algorithms.server import initial_server, server_step
 from fedmuon_app.config import Config, load
@@ -76,7 +76,7 @@ def test_multi_krum_counts_whom_it_leaves_out(tmp_path: Path) -> None:
     train(load([*WORDS, "federation.aggregate=multi_krum"]), tmp_path / "run")
     dropped = json.loads((tmp_path / "run" / "result.json").read_text())["dropped"]
     reasons = [reason for said in dropped.values() for reason in said]
-    assert set(reasons) == {"too far from the others (multi_krum)"}
+    assert set(reasons) == {"left out by federation.aggregate (MultiKrum)"}
     assert sum(sum(said.values()) for said in dropped.values()) == 6 * 2
 
 
@@ -106,7 +106,7 @@ def test_the_mean_is_the_papers_step() -> None:
     them = {i: good(torch.randn(6)) for i in range(3)}
     server = initial_server(METHODS["fedmuon"], X)
     standing = RunState(server, clients=range(5))
-    after = Aggregation("mean", 0, 0.7, 0.0).step(standing, CallId(1, 1), them)
+    after = Aggregation(Rule(), 0.7, 0.0).step(standing, CallId(1, 1), them)
     assert torch.equal(after.X, server_step(server, list(them.values()), 5, 0.7).X)
 
 

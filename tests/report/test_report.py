@@ -236,7 +236,7 @@ def test_an_archive_gives_the_same_report(sweep: Path, tmp_path: Path) -> None:
     stored = json.loads((tmp_path / "archive" / "runs.json").read_text())
     assert stored["shared"]["config"]["local"]["steps"] == 5
     assert "elsewhere" not in json.dumps(stored)
-    assert stored["runs"]["5"]["config"]["partition"] == {"beta": 10.0}
+    assert stored["runs"]["5"]["config"]["partition"] == {"args": {"alpha": 10.0}, "beta": 10.0}
     cli.write(experiments(again), tmp_path / "out")
     page = Seen((tmp_path / "out" / "index.html").read_text())
     assert {link for link in page.links if not link.startswith("#")} == {"../archive"}
