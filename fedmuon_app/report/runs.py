@@ -19,6 +19,7 @@ from fedmuon_app.federation.stopping import sign
 INCIDENTAL = (
     "seed", "run_dir", "resume", "tracker", "device", "engine.", "evaluation.", "checkpoint.", "dataset.path",
     "dataset.args.path",
+    "model.num_classes", "model.in_channels", "model.in_features", "model.size",  # as the data has, null or not
     "algorithm.label", "algorithm.colour",
     "federation.connect_timeout", "federation.round_timeout",
 )  # fmt: skip
