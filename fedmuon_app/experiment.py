@@ -34,6 +34,7 @@ from fedmuon_app.federation.stopping import Stopping
 from fedmuon_app.method_of import build_hyper, build_method, build_muon, build_rule, try_rule
 from fedmuon_app.objective import Objective
 from fedmuon_app.tasks.inputs import inputs_of
+from fedmuon_app.trial import try_model
 
 Given = tuple[Data, Sequence[Indices], Callable[[], nn.Module]]
 MOST_LABELLED = 1000  # clients whose labels are written down
@@ -144,7 +145,7 @@ def build(c: Config, own: Path | None = None, threads: int | None = None, given:
     )
     if c.evaluation.confusion and data.train.targets.ndim > 1:
         raise InputError("evaluation.confusion = true: only a classification has classes to take for one another")
-    objective.check(data.test if len(data.test) else blank(data.test), len(data.classes))
+    try_model(objective, data.test if len(data.test) else blank(data.test), len(data.classes))
     method = build_method(c)
     for key, rule, shapes in (
         ("step", method.matrix_step, objective.layout.matrix_shapes),

@@ -1,7 +1,7 @@
 """f_i and f: the gradient oracle of a client, and the test, of a model and a task."""
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from typing import Any
 
@@ -62,15 +62,16 @@ class Objective:
         self.seed, self.device, self.task, self._bfloat16 = seed, device, task, bfloat16
         self._exclude = exclude
         self._split = dict(getattr(self.model, "splits", {}) if split is None else split)
-        self._train({w: x for w, x in self.model.named_parameters() if x.requires_grad and x.numel()})
+        self.train_only({w for w, x in self.model.named_parameters() if x.requires_grad and x.numel()})
         self.inputs = inputs(self._X0.dtype)
 
-    def _train(self, parameters: Mapping[str, nn.Parameter]) -> None:
+    def train_only(self, names: Collection[str]) -> None:
         """Let X be these of the model's parameters; the others keep their values.
 
         Raises:
             InputError: there is none, they differ in dtype, or a pattern fits none of them.
         """
+        parameters = {w: x for w, x in self.model.named_parameters() if w in names}
         name, dtypes = type(self.model).__name__, {x.dtype for x in parameters.values()}
         if not parameters:
             raise InputError(f"model {name} has no parameter to train")
@@ -82,7 +83,7 @@ class Objective:
                 if not any(fnmatch(w, pattern) for w in parameters):
                     there = ", ".join(parameters)
                     raise InputError(f"algorithm.lmo.{key} = {pattern} fits no parameter: there are {there}")
-        self._parameters = dict(parameters)
+        self.parameters = parameters
         excluded = {w for w in parameters if any(fnmatch(w, pattern) for pattern in self._exclude)}
         excluded |= {w for w, x in parameters.items() if any(x is table for table in self._embeddings())}
         stacked = {w: k for w in parameters for pattern, k in self._split.items() if fnmatch(w, pattern)}
@@ -108,13 +109,21 @@ class Objective:
             w: x.detach().cpu().clone(memory_format=torch.contiguous_format) for w, x in self.model.state_dict().items()
         }
 
+    def outputs(self, batch: Batch) -> Any:
+        """What the model gives for the parameters that it has now."""
+        return _called(self.model, self.inputs(batch.inputs))
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The mean loss of a minibatch for the parameters that the model has now."""
+        return self._losses(self.model, self.inputs(batch.inputs), batch.targets).mean()
+
     def gradient(self, X: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """The mean loss of a minibatch and its gradient in X."""
         self._put(X)
         with torch.enable_grad():
-            loss = self._losses(self.model, self.inputs(batch.inputs), batch.targets).mean()
-            g = torch.autograd.grad(loss, list(self._parameters.values()), allow_unused=True, materialize_grads=True)
-        return loss.detach(), self.layout.flat(dict(zip(self._parameters, g, strict=True)))
+            loss = self.loss(batch)
+            g = torch.autograd.grad(loss, list(self.parameters.values()), allow_unused=True, materialize_grads=True)
+        return loss.detach(), self.layout.flat(dict(zip(self.parameters, g, strict=True)))
 
     def mean_gradient(self, X: Tensor, examples: Examples, batch_size: int | None = None) -> Tensor:
         """The gradient of the mean loss of all ``examples``, not augmented, in evaluation mode."""
@@ -175,7 +184,7 @@ class Objective:
         counts = torch.zeros(classes, classes, dtype=torch.int64)
         for part in parts_of(test):
             batch = test.part(part).to(self.device)
-            guesses = _called(self.model, self.inputs(batch.inputs)).argmax(1)
+            guesses = self.outputs(batch).argmax(1)
             counts += torch.bincount(batch.targets * classes + guesses, minlength=classes**2).view(classes, -1).cpu()
         return counts
 
@@ -185,90 +194,13 @@ class Objective:
         self.model.eval()
         batch = test.part(part).to(self.device)
         self._put(X)
-        sums: list[float] = self.task.sums(_called(self.model, self.inputs(batch.inputs)), batch.targets).tolist()
+        sums: list[float] = self.task.sums(self.outputs(batch), batch.targets).tolist()
         return sums
-
-    def check(self, examples: Examples, outputs: int) -> None:
-        """Try the model once: what it gives for two examples, and a gradient of one and of two in training mode.
-
-        Parameters that neither gradient reaches are not trained from now on: X is without them.
-
-        Raises:
-            InputError: it does not take these inputs, gives other outputs than the task needs, or cannot be trained.
-        """
-        name = type(self.model).__name__
-        two = examples.at(np.arange(min(2, len(examples)))).to(self.device)
-        before = {b: x.clone() for b, x in self.model.named_buffers()}
-        found = [self._tried(two.part(slice(k, k + 1)), outputs) for k in range(len(two))]
-        if not torch.allclose(torch.cat(found), self._tried(two, outputs), rtol=1e-2, atol=1e-2):
-            raise InputError(
-                f"model {name} gives an example other outputs when the other examples of its batch change (BatchNorm "
-                "without running statistics does): use GroupNorm or LayerNorm"
-            )
-        used: set[str] = set()
-        for batch in (two, two.part(slice(1))):
-            used |= self._reached(batch)
-            changed = [b for b, x in self.model.named_buffers() if not _same(x, before[b])]
-            if changed:
-                raise InputError(
-                    f"model {name} has buffers that training changes ({', '.join(changed[:3])}…): averaging over "
-                    "clients and control variates cover parameters only, so use GroupNorm or LayerNorm in place of "
-                    "BatchNorm"
-                )
-        if not all(isinstance(x, Tensor) for x in self.model.state_dict().values()):
-            raise InputError(f"model {name} keeps a state that is no tensor (get_extra_state): it cannot be saved")
-        if len(used) < len(self._parameters):
-            self._train({w: x for w, x in self._parameters.items() if w in used})
-
-    @torch.no_grad()
-    def _tried(self, batch: Batch, outputs: int) -> Tensor:
-        """What the model gives for a batch in evaluation mode.
-
-        Raises:
-            InputError: that is not what the task needs.
-        """
-        name, shape = type(self.model).__name__, "×".join(map(str, batch.shape))
-        self.model.eval()
-        try:
-            found = _called(self.model, self.inputs(batch.inputs))
-        except Exception as error:  # whatever somebody's forward does
-            raise InputError(f"model {name} cannot take inputs of {shape}: {_first_line(error)}") from error
-        if not isinstance(found, Tensor):
-            raise InputError(f"model {name} gives a {type(found).__name__}: its forward must return one tensor")
-        wanted = self.task.shape(batch.targets, outputs)
-        if found.shape != wanted:
-            raise InputError(
-                f"model {name} gives outputs of shape {list(found.shape[1:])} for each example, and "
-                f"{type(self.task).__name__} needs {list(wanted[1:])} (the data has {outputs} classes or quantities: "
-                f"model.num_classes={outputs})"
-            )
-        if not found.isfinite().all():
-            raise InputError(f"model {name} gives outputs that are not finite, before any training")
-        return found.to(self._X0.dtype)
-
-    def _reached(self, batch: Batch) -> set[str]:
-        """Names of the parameters that the gradient of a batch reaches, in training mode.
-
-        Raises:
-            InputError: there is no gradient.
-        """
-        name, m = type(self.model).__name__, len(batch)
-        self.model.train()
-        try:
-            with torch.random.fork_rng(devices=[]), torch.enable_grad():
-                loss = self._losses(self.model, self.inputs(batch.inputs), batch.targets).mean()
-                g = torch.autograd.grad(loss, list(self._parameters.values()), allow_unused=True)
-        except Exception as error:
-            raise InputError(
-                f"model {name} cannot be trained on a minibatch of {m} (a client's last one may be as small): "
-                f"{_first_line(error)}"
-            ) from error
-        return {w for w, x in zip(self._parameters, g, strict=True) if x is not None}
 
     def _put(self, X: Tensor) -> None:
         """Let the model's parameters be X's memory: a tenth of LeNet's gradient quicker than functional_call."""
         for w, x in self.layout.views(X).items():
-            self._parameters[w].data = x
+            self.parameters[w].data = x
 
     def _losses(self, model: Callable[..., Tensor], inputs: Any, targets: Tensor) -> Tensor:
         """The loss of each example."""
@@ -303,15 +235,6 @@ def _module(built: object) -> nn.Module:
             f"model {type(built).__name__} has parameters without a shape ({lazy[0]}): give lazy layers their sizes"
         )
     return built
-
-
-def _same(x: Tensor, y: Tensor) -> bool:
-    """Whether two tensors hold the same bits of information, NaN included."""
-    return x.shape == y.shape and bool(((x == y) | ((x != x) & (y != y))).all())
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [""])[0] or type(error).__name__
 
 
 def parts_of(examples: Examples, size: int | None = None) -> Iterator[slice]:

@@ -125,7 +125,7 @@ def run_rounds(
             )
             replies = train_clients(call_id, standing.cohort(sampled), server.X, server.C)
             good, reasons = accept_replies(r, replies, server, runlog, plan.norm_bound, aggregation)
-            runlog.count(server, asked=len(sampled), replied=len(good))
+            runlog.counts.train(server, asked=len(sampled), replied=len(good))
             if good:
                 server = aggregation.step(standing, call_id, good)
                 _watch(r, server.C, good, plan.norm_bound, runlog)
@@ -173,8 +173,8 @@ def _gradient_start(
     if reasons:
         said = "; ".join(sorted(set(reasons.values())))
         raise NoGoodReplyError(f"algorithm.start = gradient needs every client's gradient before round 1: {said}")
-    runlog.count(server, asked=len(clients), replied=len(good))
-    runlog.settle(0)
+    runlog.counts.train(server, asked=len(clients), replied=len(good))
+    runlog.counts.settle(0)
     return standing.after(0, aggregation.step(standing, call_id, good), list(good))
 
 
@@ -196,7 +196,7 @@ def _judged(
         if isinstance(said, Judged):
             found[client] = said
         else:
-            runlog.drop(client, f"no evaluation: {said.reason}")
+            runlog.counts.drop(client, f"no evaluation: {said.reason}")
     runlog.judged(call_id.round, found, len(asked), X)
     return spread(found, runlog.metric)
 
@@ -228,7 +228,7 @@ def accept_replies(
     by_reason: dict[str, list[int]] = {}
     for client, reason in sorted(reasons.items()):
         by_reason.setdefault(reason, []).append(client)
-        runlog.drop(client, reason)
+        runlog.counts.drop(client, reason)
     for reason, dropped in by_reason.items():
         if runlog.is_news(reason):
             log.warning("round %d: client %s is dropped: %s (said once; result.json counts)", r, _list(dropped), reason)

@@ -22,6 +22,7 @@ from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.federation import checkpoint
 from fedmuon_app.federation.callbacks import Callback
 from fedmuon_app.federation.checkpoint import RunState
+from fedmuon_app.federation.counts import Counts
 from fedmuon_app.federation.environment import versions
 from fedmuon_app.federation.evaluation import Evaluation, ends
 from fedmuon_app.federation.folder import (
@@ -46,7 +47,6 @@ from fedmuon_app.federation.stopping import Stopping, number, sign
 log = logging.getLogger("fedmuon")
 
 MOST_SAID = 1000  # reasons that are said aloud in a run
-REASONS, OTHERS = 10, "others"  # that are told apart for a client, and the name of the rest
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class CheckpointOptions:
 
 
 class RunLog:
-    """Writes a run's folder and counts what goes over the wire (4 bytes a float, whatever the engine)."""
+    """Writes a run's folder."""
 
     def __init__(
         self,
@@ -88,24 +88,20 @@ class RunLog:
         self.folder, self._header, self._keeping = folder, dict(header), keeping or CheckpointOptions()
         self._callbacks = callbacks
         self.metric = str(self._header.get("metric", "test_accuracy"))  # that decides which X is best
-        self._bytes_up = self._bytes_down = 0
-        self._dropped: dict[int, dict[str, int]] = {}
         self._rounds = 0
         self._stopped: str | None = None  # why before the last round
         self._said: set[str] = set()
         self._lines: list[dict[str, Any]] = []  # of metrics.jsonl
-        self._settled: dict[int, dict[str, Any]] = {}  # the counts after the last two rounds
         self._versions = versions()  # of the code that trains: the clone may have moved on when the run ends
         self._lock = take(folder, self._keeping.resume)
         self._saved: RunState | None = None
         counts: dict[str, Any] = {}
         if (folder / CHECKPOINT).exists() and self._keeping.resume:
             self._saved, counts = checkpoint.read(folder)
-            self._bytes_up, self._bytes_down = counts["bytes_up"], counts["bytes_down"]
-            self._dropped = {int(i): said for i, said in counts["dropped"].items()}
         elif not (folder / CHECKPOINT).exists():
             for name in (CLIENTS, CONTROLS):  # of a run that nothing can go on from
                 (folder / name).unlink(missing_ok=True)
+        self.counts = Counts(counts)
         self._earlier = float(counts.get("seconds", 0.0))
         self.experiment = self._saved.experiment if self._saved else secrets.token_hex(8)
         self.clients = list(self._saved.clients) if self._saved else []
@@ -142,7 +138,7 @@ class RunLog:
             self._write(GOING, self._header | {"versions": self._versions})
             self._metrics = cut(self.folder / METRICS, metrics_end)
             self._cohorts = cut(self.folder / COHORTS, cohorts_end)
-        self.settle(standing.round)
+        self.counts.settle(standing.round)
         return self.checkpoint(standing) if self._keeping.every else standing
 
     def checkpoint(self, standing: RunState) -> RunState:
@@ -156,16 +152,11 @@ class RunLog:
         r = standing.round
         for one in self._callbacks:
             one.before_checkpoint(standing)
-        counts = self._settled[r] | {"seconds": self.seconds()}
+        counts = self.counts.after(r) | {"seconds": self.seconds()}
         with _writing(f"the checkpoint after round {r}"):
             for file in (self._metrics, self._cohorts):  # what it counts on is on the disk before it
                 os.fsync(file.fileno())
             return checkpoint.write(self.folder, standing, counts, self._keeping.config)
-
-    def settle(self, r: int) -> None:
-        """Round ``r`` is over: what is counted until now belongs to it."""
-        counts = {"bytes_up": self._bytes_up, "bytes_down": self._bytes_down, "dropped": dict(self._dropped)}
-        self._settled = {r: counts, r - 1: self._settled.get(r - 1, counts)}
 
     def due(self, standing: RunState, last: bool) -> bool:
         """Whether a checkpoint is to be written after this round."""
@@ -180,18 +171,6 @@ class RunLog:
     def seconds(self) -> float:
         """Since the start, without the time between an end and a resume."""
         return time.monotonic() - self._started
-
-    def count(self, server: Server, asked: int, replied: int) -> None:
-        """Add a round's traffic: X and C to each client asked, as much from each that replied."""
-        size = sum(x.numel() * x.element_size() for x in (server.X, server.C))
-        self._bytes_down += asked * size
-        self._bytes_up += replied * size
-
-    def drop(self, client: int, reason: str) -> None:
-        """Count a reply that was not used, under its reason."""
-        before = self._dropped.get(client, {})
-        name = reason if reason in before or len(before) < REASONS else OTHERS
-        self._dropped[client] = before | {name: before.get(name, 0) + 1}
 
     def is_news(self, reason: str) -> bool:
         """Whether a reason has not been said yet; of too many of them, none is any more."""
@@ -210,11 +189,11 @@ class RunLog:
             RunError: it cannot be written.
         """
         self._rounds = r
-        self.settle(r)
+        self.counts.settle(r)
         with _writing(self.folder / COHORTS):
             print_line(self._cohorts, {"round": r, "clients": list(sampled)})
         if evaluation is not None:
-            sent = {"bytes_up": self._bytes_up, "bytes_down": self._bytes_down}
+            sent = {"bytes_up": self.counts.bytes_up, "bytes_down": self.counts.bytes_down}
             line = {**evaluation.line(), "seconds": self.seconds(), **sent, **evaluation.diagnostics}
             self._lines.append(line)
             with _writing(self.folder / METRICS):
@@ -230,7 +209,7 @@ class RunLog:
         Raises:
             RunError: it cannot be written.
         """
-        self._bytes_down += asked * X.numel() * X.element_size()
+        self.counts.judge(X, asked)
         file = self.folder / JUDGED
         said = {str(i): [one.value, one.loss, one.examples] for i, one in found.items()}
         with _writing(file), cut(file, until(file, r - 1)[1]) as stream:
@@ -275,9 +254,7 @@ class RunLog:
                 "stopped": self._stopped,
                 **ends(self._lines, self.metric),
                 "seconds": self.seconds(),
-                "bytes_up": self._bytes_up,
-                "bytes_down": self._bytes_down,
-                "dropped": dict(sorted(self._dropped.items())),
+                **self.counts.now(),
                 "versions": self._versions,
             }
             | dict(more or {})

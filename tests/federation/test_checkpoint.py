@@ -86,7 +86,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    runlog.settle(5)
+    runlog.counts.settle(5)
     with pytest.raises(RunError, match=r"the checkpoint after round 5 cannot be written: .*No space left"):
         runlog.checkpoint(replace(standing, round=5))
     assert checkpoint.rounds_in(tmp_path) == 0

@@ -171,10 +171,10 @@ def test_a_lost_log_of_cohorts_is_said_and_nothing_is_changed(tmp_path: Path) ->
 def test_reasons_are_counted_and_not_without_end(tmp_path: Path) -> None:
     runlog = RunLog(tmp_path, {})
     for k in range(100):
-        runlog.drop(3, "away" if k % 2 else f"reason {k}")
-    assert len(runlog._dropped[3]) == 11
-    assert runlog._dropped[3]["away"] == 50
-    assert sum(runlog._dropped[3].values()) == 100
+        runlog.counts.drop(3, "away" if k % 2 else f"reason {k}")
+    assert len(runlog.counts.dropped[3]) == 11
+    assert runlog.counts.dropped[3]["away"] == 50
+    assert sum(runlog.counts.dropped[3].values()) == 100
 
 
 def test_two_rounds_without_a_good_reply_leave_X_and_C_and_the_run_goes_on(tmp_path: Path) -> None:
