@@ -31,8 +31,9 @@ from fedmuon_app.federation.loop import Plan
 from fedmuon_app.federation.runlog import CheckpointOptions
 from fedmuon_app.federation.states import ClientStates
 from fedmuon_app.federation.stopping import Stopping
-from fedmuon_app.method_of import build_hyper, build_method, build_muon, build_rule, try_rule
+from fedmuon_app.method_of import build_hyper, build_method, build_muon, build_rule, try_rules
 from fedmuon_app.objective import Objective
+from fedmuon_app.tasks import Task
 from fedmuon_app.tasks.inputs import inputs_of
 from fedmuon_app.trial import try_model
 
@@ -133,8 +134,25 @@ def build(c: Config, own: Path | None = None, threads: int | None = None, given:
     store.keep_in(Path(c.engine.shared) / "cache" if c.engine.shared else None)
     device = pick_device(c.device)
     data = given[0] if given else load_data(c) if own is None else load_own_data(c, own)
+    objective = _objective(c, data, given[2] if given else None, device)
+    refuse_metric(c, objective.task.metrics)
+    method = build_method(c)
+    try_rules(c, method, objective.layout)
+    parts, held = hold_out(given[1] if given else _parts(c, data), c.dataset.client_validation, c.seed)
+    train, sizes = data.train.to(device), (c.local.steps, c.local.batch_size)
+    clients = Clients(method, build_hyper(c), objective, train, parts, *sizes, held)
+    server = initial_server(method, objective.X0(), c.algorithm.outer_momentum)
+    return Experiment(clients, server, _plan(c, objective.task), data)
+
+
+def _objective(c: Config, data: Data, make: Callable[[], nn.Module] | None, device: torch.device) -> Objective:
+    """f_i of the model that ``make`` gives, or ``model`` names; tried once.
+
+    Raises:
+        InputError: the model does not fit the data.
+    """
     objective = Objective(
-        given[2] if given else functools.partial(build_target, "model", model_of(c, data)),
+        make or functools.partial(build_target, "model", model_of(c, data)),
         c.seed,
         device,
         build_target("task", c.task),
@@ -146,41 +164,32 @@ def build(c: Config, own: Path | None = None, threads: int | None = None, given:
     if c.evaluation.confusion and data.train.targets.ndim > 1:
         raise InputError("evaluation.confusion = true: only a classification has classes to take for one another")
     try_model(objective, data.test if len(data.test) else blank(data.test), len(data.classes))
-    method = build_method(c)
-    for key, rule, shapes in (
-        ("step", method.matrix_step, objective.layout.matrix_shapes),
-        ("vector_step", method.vector_step, list(objective.layout.vectors.values())),
-    ):
-        target = getattr(c.algorithm, key).get("_target_")
-        if target is not None:
-            try_rule(f"algorithm.{key}._target_ = {target}", rule, shapes)
-    n = c.federation.num_clients
-    if given:
-        parts = list(given[1])
-    elif c.partition.name == OWN:
-        parts = [np.arange(len(data.train))] * n  # none at the server
-    else:
-        parts = deal(c, data.train, data.columns)
-    parts, held = hold_out(parts, c.dataset.client_validation, c.seed)
-    sizes = c.local.steps, c.local.batch_size
-    clients = Clients(method, build_hyper(c), objective, data.train.to(device), parts, *sizes, held)
-    a = c.algorithm
-    stopping = Stopping(**{**asdict(c.stop), "metric": c.stop.metric or f"test_{objective.task.metrics[0]}"})
-    refuse_metric(c, objective.task.metrics)
-    plan = Plan(
+    return objective
+
+
+def _parts(c: Config, data: Data) -> Sequence[Indices]:
+    """The examples of each client."""
+    if c.partition.name == OWN:
+        return [np.arange(len(data.train))] * c.federation.num_clients  # none at the server
+    return deal(c, data.train, data.columns)
+
+
+def _plan(c: Config, task: Task) -> Plan:
+    """The numbers of the loop."""
+    a, f = c.algorithm, c.federation
+    return Plan(
         c.seed,
-        c.federation.clients_per_round,
+        f.clients_per_round,
         c.rounds,
         c.evaluation.every,
         a.outer_lr,
         a.outer_momentum,
         a.start == "gradient",
-        c.federation.norm_bound,
+        f.norm_bound,
         build_rule(c),
-        stopping,
+        Stopping(**{**asdict(c.stop), "metric": c.stop.metric or f"test_{task.metrics[0]}"}),
         c.evaluation.clients,
     )
-    return Experiment(clients, initial_server(method, objective.X0(), a.outer_momentum), plan, data)
 
 
 def refuse_metric(c: Config, there: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ import torch
 
 from fedmuon_app.algorithms.aggregation import RULES, Rule
 from fedmuon_app.algorithms.client import Update
+from fedmuon_app.algorithms.layout import Layout
 from fedmuon_app.algorithms.methods import METHODS, Control, Hyper, Method
 from fedmuon_app.algorithms.schedules import Schedule
 from fedmuon_app.algorithms.steps import Adam, Muon, Sgd, StepRule
@@ -69,6 +70,20 @@ def build_rule(c: Config) -> Rule:
     if not kept <= {1, 2} or shape != x.shape:
         raise InputError(f"{name}: it must keep some of the clients, and give one vector of the size it was given")
     return rule
+
+
+def try_rules(c: Config, method: Method, layout: Layout) -> None:
+    """Try the step rules of somebody's own, if there are any.
+
+    Raises:
+        InputError: one is none.
+    """
+    for key, node, rule, shapes in (
+        ("step", c.algorithm.step, method.matrix_step, layout.matrix_shapes),
+        ("vector_step", c.algorithm.vector_step, method.vector_step, list(layout.vectors.values())),
+    ):
+        if node.get("_target_") is not None:
+            try_rule(f"algorithm.{key}._target_ = {node['_target_']}", rule, shapes)
 
 
 def try_rule(name: str, rule: StepRule, shapes: Sequence[torch.Size]) -> None:
