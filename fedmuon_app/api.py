@@ -85,7 +85,7 @@ def train(
     Args:
         model: is not changed; or what makes one, with torch's generator seeded.
         clients: a data set each: (inputs, targets) arrays, a sequence of (input, target), or of :func:`deal`.
-        test: likewise; None: nothing is tested.
+        test: a data set in the same form; None: nothing is tested.
         algorithm: a name of conf/algorithm.
         rounds: R.
         lr: η; None: the method's.

@@ -56,7 +56,7 @@ def issue(folder: Path, server: Sequence[str], nodes: int, days: int = 365) -> l
     Args:
         folder: gets ca.crt and ca.key (the authority: keep its key off the network), server.pem and server.key
             (for the SuperLink), node-I and node-I.pub (an OpenSSH key pair on P-384 for SuperNode I).
-        server: host names and IP addresses under which SuperNodes and users reach the SuperLink; those of its own
+        server: host names and IP addresses under which SuperNodes and users reach the SuperLink; its own
             machine are always added, since its SuperExec reaches it there.
         nodes: number of SuperNodes.
         days: for which server.pem is good.

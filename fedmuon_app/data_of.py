@@ -114,7 +114,7 @@ def dealt_by(name: str, column: str | None, train: Examples, there: Mapping[str,
         there: their columns.
 
     Raises:
-        InputError: they have no such labels or column.
+        InputError: the examples have no single label, or the column is not there.
     """
     if column is None:
         return np.zeros(len(train), np.int64)

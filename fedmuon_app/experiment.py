@@ -125,7 +125,7 @@ def build(c: Config, own: Path | None = None, threads: int | None = None, given:
         own: folder of class folders of a client that brings its own images (``data-path`` of its node):
             they are its whole data, and there is no test set.
         threads: of torch in this process, in place of ``engine.threads``.
-        given: data, the parts of the clients, and what makes the model, in place of those that ``c`` names.
+        given: data, the parts of the clients, and what makes the model, in place of what ``c`` names.
 
     Raises:
         InputError: the data is not there, or does not fit the model, or the device is not there.

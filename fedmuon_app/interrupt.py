@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the run under way unwinds once and writes its checkpoint; those that wait do not begin."""
+"""Ctrl-C and SIGTERM: the run under way unwinds once and writes its checkpoint; runs that wait do not begin."""
 
 import signal
 import threading

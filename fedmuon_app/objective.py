@@ -77,7 +77,7 @@ class Objective:
             raise InputError(f"model {name} has no parameter to train")
         if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.float64}:
             found = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
-            raise InputError(f"model {name} has parameters of {found}: those that are trained must all be float32")
+            raise InputError(f"model {name} has parameters of {found}: the trained ones must all be float32")
         for key, patterns in (("exclude", self._exclude), ("split", self._split)):
             for pattern in patterns:
                 if not any(fnmatch(w, pattern) for w in parameters):

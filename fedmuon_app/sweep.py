@@ -52,7 +52,7 @@ class Runs(Callback):
             config.hydra.job.config.override_dirname.exclude_keys = kept
 
     def on_multirun_end(self, config: Any, **kwargs: Any) -> None:
-        """Say how many runs are complete, and end with a status that tells of those that are not."""
+        """Say how many runs are complete, and end with a status that tells of the others."""
         folder = Path(config.hydra.sweep.dir)
         complete, failed = (sorted(folder.rglob(name)) for name in (RESULT, FAILED))
         total = sweep_of(folder)[0]

@@ -115,7 +115,7 @@ def test_patterns_leave_matrices_out() -> None:
 
 
 def test_parameters_of_two_dtypes_are_refused() -> None:
-    with pytest.raises(InputError, match="parameters of float32, float64: those that are trained must all be"):
+    with pytest.raises(InputError, match="parameters of float32, float64: the trained ones must all be"):
         objective(lambda: Small(nn.Linear(8, 8).double()))
 
 

@@ -36,8 +36,8 @@ def median(rows: Sequence[Tensor]) -> Tensor:
 def multi_krum(updates: Mapping[int, Update], X: Tensor, f: int) -> list[int]:
     """The k - f clients whose updates lie closest to their neighbours' (Blanchard et al. 2017).
 
-    A client's score is the sum of the squared distances to its k - f - 2 nearest. A distance is that of the
-    X_i - X plus that of the ΔC_i, each as a share of its own mean over all pairs: they have different units.
+    A client's score is the sum of the squared distances to its k - f - 2 nearest. A distance is
+    the X_i - X's plus the ΔC_i's, each as a share of its own mean over all pairs: they have different units.
 
     Args:
         updates: k of them, by client id.

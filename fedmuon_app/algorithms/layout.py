@@ -18,7 +18,7 @@ class Layout:
 
     Attributes:
         matrices: name and shape of the parameters that take the method's own rule.
-        vectors: those that take the vectors' rule.
+        vectors: the parameters that take the vectors' rule.
         stacked: of some of ``matrices``, how many matrices they are, one above the other; the others are one.
         shapes: of all parameters, in the vector's order.
         sizes: numbers in each of them.

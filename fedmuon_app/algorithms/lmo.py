@@ -3,7 +3,7 @@
 lmo(G) = argmin {⟨G, D⟩ : ‖D‖ ≤ 1}; section 2 of the paper. Every oracle takes float[..., d1, d2],
 treats the last two dimensions as one matrix, does not modify it, and returns a new tensor of its
 shape and dtype. lmo(0) = 0, which is one of the minimisers. What is not finite in a matrix does not come
-out finite: :func:`fedmuon_app.algorithms.client.local_round` refuses such input by name.
+out finite: :func:`fedmuon_app.algorithms.client.local_round` refuses infinite input by name.
 """
 
 import math

@@ -24,7 +24,7 @@ Control = Literal["none", "gradient", "momentum"]
 
 @dataclass(frozen=True)
 class Method:
-    """A row: the step rule of matrices, that of all other parameters, and the control."""
+    """A row: the step rule of matrices, the step rule of all other parameters, and the control."""
 
     matrix_step: StepRule
     vector_step: StepRule

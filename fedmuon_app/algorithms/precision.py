@@ -31,7 +31,7 @@ def true_float32(X: Tensor) -> Iterator[None]:
     """Let products of matrices like ``X`` be in float32, whatever torch has been told; nothing for other dtypes.
 
     ``torch.set_float32_matmul_precision`` and ``torch.backends.….fp32_precision`` may allow TF32 on a GPU, and
-    bfloat16 on a CPU that has units for it. On a CPU without such units, to allow it changes no number, but sends
+    bfloat16 on a CPU that has units for it. On a CPU without these units, to allow it changes no number, but sends
     products of many rows to oneDNN, which with AVX-512 is twice as fast as torch.mm: so there it is allowed.
 
     The setting is the process's. Threads that need the same share it, one that needs another waits, and the last

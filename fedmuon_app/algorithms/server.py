@@ -14,7 +14,7 @@ CACHED = 2**17  # numbers: two sums and an update of them stay in a processor's 
 
 @dataclass(frozen=True)
 class Server:
-    """What the server holds: X float[d], C (float[0] without a control), U, the outer momentum (likewise)."""
+    """What the server holds: X float[d], C, and the outer momentum U; float[0] where the method has none."""
 
     X: Tensor
     C: Tensor
@@ -45,7 +45,7 @@ def server_step(
 
     Args:
         server: X, C and U before.
-        updates: those of the round that are good, in the order of client ids: float sums depend on it.
+        updates: the round's good replies, in the order of client ids: float sums depend on it.
         n: the number of clients in the federation, never the number of replies.
         outer_lr: η_s.
         outer_momentum: μ in [0, 1).

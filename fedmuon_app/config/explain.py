@@ -51,7 +51,7 @@ def explain(error: Exception, overrides: Sequence[str]) -> str:
 
 
 def unknown_key(key: str) -> str:
-    """That there is no such key, and which are."""
+    """The sentence for a key that is not there: which keys are."""
     *above, last = key.split(".")
     node: Any = Config
     where = []

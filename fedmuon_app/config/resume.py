@@ -1,4 +1,4 @@
-"""The configuration of a run that goes on: that of its first life, with what may change."""
+"""The configuration of a run that goes on: its first life's, with what may change."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

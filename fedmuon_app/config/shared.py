@@ -43,7 +43,7 @@ def at_node(text: str, own: Mapping[str, Any]) -> Config:
         own: the node's own values, by dotted keys.
 
     Raises:
-        InputError: the text is no such part, or says what a node decides by itself.
+        InputError: the text is no part of a configuration, or says what a node decides by itself.
     """
     values = _read(text)
     conf = cast(DictConfig, OmegaConf.load(conf_dir() / "config.yaml"))
@@ -64,7 +64,7 @@ def _arguments(dataset: str) -> Mapping[str, Any]:
 
 
 def only_longer(was: str, now: str) -> bool:
-    """Whether two texts say the same but for ``rounds``, as those of a run and of its resume do."""
+    """Whether two texts say the same but for ``rounds``, as a run's and its resume's do."""
     a, b = ({k: v for k, v in _read(text).items() if k != "rounds"} for text in (was, now))
     return a == b
 

@@ -20,7 +20,7 @@ def build_target(key: str, node: dict[str, Any]) -> Any:
     """What ``node["_target_"]`` names, called with the other keys; ``key`` is the node's, for what is said.
 
     Raises:
-        InputError: there is no such thing, or it refuses the arguments.
+        InputError: the target is not there, or refuses the arguments.
     """
     try:
         return instantiate(node, _convert_="all")  # plain dicts and lists, not OmegaConf's
@@ -64,7 +64,7 @@ def refuse_others(key: str, node: dict[str, Any], allow: Collection[str]) -> Non
     Args:
         key: of the node, e.g. "model".
         node: as somebody else has it.
-        allow: modules whose classes may be built beside those that conf/ names.
+        allow: modules whose classes may be built beside the classes that conf/ names.
 
     Raises:
         InputError: ``_target_`` is none that conf/ names and no class in one of the modules of ``allow`` (for a model:
@@ -78,7 +78,7 @@ def refuse_others(key: str, node: dict[str, Any], allow: Collection[str]) -> Non
     module, _, name = target.rpartition(".")
     if module not in allow:
         raise InputError(
-            f"{key}._target_ = {target}: the module {module} is not among those that this node allows beside those "
+            f"{key}._target_ = {target}: the module {module} is not among the modules that this node allows beside "
             "of conf/ (`allow` of its configuration)"
         )
     try:

@@ -177,7 +177,7 @@ class Data:
         test: the examples of the server's evaluation.
         classes: names of what a model has an output for: classes in the order of the labels, characters, or quantities.
         mean: per channel of images, of pixels in [0, 1]; empty: these are none.
-        std: likewise, > 0.
+        std: the standard deviation of each channel, > 0.
         columns: of the training examples what they can be dealt by, N words a column (partition=column).
     """
 

@@ -28,7 +28,7 @@ def read_parquet(folder: Path, part: str) -> tuple[Examples, list[str] | None]:
         The examples, and the names of the classes where the files say them.
 
     Raises:
-        InputError: no such files, a file is broken or has other columns, an image is, or images have several sizes.
+        InputError: there is no file, one is broken or has other columns, an image is, or images have several sizes.
     """
     paths = sorted(folder.glob(f"{part}-*.parquet"))
     if not paths:

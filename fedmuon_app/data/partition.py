@@ -29,8 +29,9 @@ def partition(
     Args:
         values: int64[N], what they are dealt by: labels, or the number of each value of a column.
         n: the number of clients.
-        make: from those of ``num_partitions`` = n, ``examples`` = N and ``seed`` that it takes to one of flwr-datasets'
-            partitioners, or anything with their ``dataset``, ``num_partitions`` and ``load_partition``.
+        make: gives one of flwr-datasets' partitioners, or anything with their ``dataset``, ``num_partitions`` and
+            ``load_partition``; of the arguments ``num_partitions`` = n, ``examples`` = N and ``seed`` it gets the ones
+            that it takes.
         seed: of the run.
         name: of the split, for what is said.
         column: the name that the partitioner has for ``values``.

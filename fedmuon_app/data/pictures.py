@@ -46,18 +46,18 @@ def image_folder(path: str | Path | None, size: int, channels: int, classes: Seq
         path: the folder.
         size: images are resized to size × size.
         channels: 1 (grey) or 3 (colour).
-        classes: names of the class folders in the order of the labels, or None: those that are there, sorted.
+        classes: names of the class folders in the order of the labels, or None: all that are there, sorted.
         seed: decides what is held out.
 
     Raises:
-        InputError: no such folder, a class folder is empty or missing, there are fewer than two classes or too few
-            pictures, or one is broken.
+        InputError: the folder is not there, a class folder is empty or missing, there are fewer than two classes or
+            too few pictures, or one is broken.
     """
     path = folder(path)
     if path is None:
         raise InputError(
             "dataset.path = None is not a folder: dataset=image_folder needs one that holds a folder of "
-            "images for each class (or train/ and test/ with such folders)"
+            "images for each class (or train/ and test/ with a folder a class)"
         )
     train, test = _parts(path)
     names = list(classes or sorted(folder.name for folder in _folders(train)))
@@ -82,7 +82,7 @@ def image_folder(path: str | Path | None, size: int, channels: int, classes: Seq
 def test_folder(path: str | Path | None, size: int, channels: int, classes: Sequence[str] | None) -> Data:
     """Pictures to test on alone: ``path/test`` (or ``val``), or all of ``path``; None: none at all.
 
-    The other arguments are those of :func:`image_folder`.
+    The other arguments are as in :func:`image_folder`.
 
     Raises:
         InputError: as :func:`image_folder`.
@@ -215,7 +215,7 @@ def _decoded(files: Sequence[Path], size: int, channels: int, title: str) -> Ite
 
 
 def _parts(path: Path) -> tuple[Path, Path | None]:
-    """Where the training pictures are, and those of the test if they are apart: folders that hold class folders.
+    """Where the training pictures are, and the test's if they are apart: folders that hold class folders.
 
     Raises:
         InputError: there is a test part, but none to train on.

@@ -81,7 +81,7 @@ def cifar10(path: str | Path | None) -> Data:
             the files say are taken; without any, and with CIFAR-10's own, the pixels are scaled as CIFAR-10's.
 
     Raises:
-        InputError: no such folder, the download fails, or the files are broken.
+        InputError: the folder is not there, the download fails, or the files are broken.
     """
     path, names = folder(path), None
     if path is not None:

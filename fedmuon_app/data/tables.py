@@ -31,7 +31,7 @@ def table(path: str | Path | None, target: str | None, seed: int, quantities: bo
         quantities: the target is a number, and not one of several classes.
 
     Raises:
-        InputError: no such file or column, or a target that is none.
+        InputError: the file or the column is not there, or the target is none.
     """
     rows, train, test = _rows(path, seed)
     if target not in rows.columns:
@@ -92,7 +92,7 @@ def _target(column: Any, quantities: bool) -> tuple[Tensor, list[str]]:
 
 
 def text(path: str | Path | None, length: int) -> Data:
-    """A text file, or a folder of one .txt file a client, as characters: int64[N, length] and those that follow them.
+    """A text file, or a folder of one .txt file a client, as characters int64[N, length], and their successors.
 
     The last tenth of each text is tested on. The column ``file`` says which file an example is from.
 
@@ -101,7 +101,7 @@ def text(path: str | Path | None, length: int) -> Data:
         length: characters of an example; what is left of a text below that is passed over.
 
     Raises:
-        InputError: no such file, or none is long enough.
+        InputError: there is no file, or none is long enough.
     """
     place = _place(path, "a text file, or a folder of one .txt file a client")
     files = sorted(place.glob("*.txt")) if place.is_dir() else [place]

@@ -15,7 +15,7 @@ from fedmuon_app.federation.states import ClientStates
 
 
 class DeviceWorkers(Workers):
-    """A pool of such processes; a context manager. States go through a file: any device may play a client next."""
+    """Workers, one a device; a context manager. States go through a file: any device may play a client next."""
 
     def __init__(
         self, experiment: Experiment, c: Config, states: Callable[[torch.device], ClientStates], most: int

@@ -45,7 +45,7 @@ class Flwr:
             address: host:port of the SuperLink.
             root_certificates: of its authority; None: no TLS.
         """
-        # Flower finds its other programs on the PATH, where those of a virtual environment may not be
+        # Flower finds its other programs on the PATH, where a virtual environment's may not be
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
         self.env = os.environ | QUIET | {"FLWR_HOME": str(home), "RAY_TMPDIR": str(home), "PATH": path}
         trust = f'root-certificates = "{root_certificates}"' if root_certificates else "insecure = true"

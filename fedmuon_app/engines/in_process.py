@@ -66,12 +66,12 @@ def train(
         folder: the run's.
         workers: processes that train clients; 0: none but this one.
         callbacks: told of every round.
-        bar: shown, and told likewise.
+        bar: shown, and told of every round.
 
     Raises:
         InputError: another run has written in the folder.
-        NoGoodReplyError: as above.
-        WorkerDiedError: likewise.
+        NoGoodReplyError: training diverged in every client, several rounds in a row.
+        WorkerDiedError: a worker was killed.
     """
     ids, clients = nonempty_clients(experiment.sizes(), experiment.plan.clients_per_round), experiment.clients
     rows = len(clients.parts), clients.initial_state(), clients.objective.device

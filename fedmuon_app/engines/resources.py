@@ -46,7 +46,7 @@ def check_resources(engine: Engine, gpus: int) -> str | None:
     """
     key, named = ("engine.ray", engine.ray) if engine.ray else ("RAY_ADDRESS", os.environ.get("RAY_ADDRESS"))
     if engine.shared and not Path(engine.shared).is_dir():
-        raise InputError(f"engine.shared = {engine.shared}: there is no such folder")
+        raise InputError(f"engine.shared = {engine.shared}: the folder is not there")
     there = Cluster(None, {"CPU": cpu_count(), "GPU": gpus})
     where = "this machine"
     if named:

@@ -103,7 +103,7 @@ def superlink(log: Path, shared: str | None = None, cluster: str | None = None) 
 
     Args:
         log: file for all that it and the run print.
-        shared: folder that the home lies in; None: that of temporary files.
+        shared: folder that the home lies in; None: the folder of temporary files.
         cluster: as :class:`SuperLink` has it.
     """
     short = tempfile.gettempdir() if len(tempfile.gettempdir()) <= LONGEST_TMP else "/tmp"

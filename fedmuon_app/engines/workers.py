@@ -150,7 +150,7 @@ def work(pipe: Connection, experiment: Experiment, states: ClientStates, model: 
         experiment: as in the parent, on the worker's device.
         states: what clients keep.
         model: X, then C, on the CPU: shared with the parent.
-        slots: a row an update: X_i, then ΔC_i; likewise.
+        slots: a row an update: X_i, then ΔC_i; shared with the server.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -77,7 +77,7 @@ class Clients:
         return initial_state(self.method, self.objective.layout, self.objective.X0())
 
     def state(self, call_id: CallId, client: int, counted: Acknowledged, states: ClientStates) -> ClientState:
-        """The state that ``client`` begins a call with: that of the last one that the server has counted.
+        """The state that ``client`` begins a call with: the one after the last call that the server has counted.
 
         Raises:
             StateError: that is not there, or the client has been called later already.

@@ -14,7 +14,7 @@ class Counts:
     """The counts now, and those after each of the last two rounds: a run may be stopped at any moment."""
 
     def __init__(self, saved: Mapping[str, Any] | None = None) -> None:
-        """Begin at 0, or with those of a checkpoint."""
+        """Begin at 0, or with the counts of a checkpoint."""
         saved = saved or {}
         self.bytes_up, self.bytes_down = int(saved.get("bytes_up", 0)), int(saved.get("bytes_down", 0))
         self.dropped: dict[int, dict[str, int]] = {int(i): said for i, said in saved.get("dropped", {}).items()}

@@ -30,7 +30,7 @@ MEASURES = {
 * ``client_drift``: mean over the round's replies of ‖X_i - X‖, X being what the round began with.
 * ``gradient_norm``: ‖∇f(X)‖_F over all parameters, f = (1/n) Σ f_i, X being what the round ended with.
 * ``gradient_trace_norm``, ``gradient_p_norm``: the same over matrices only, summed over them, in the trace norm and in
-  Theorem 3's ‖·‖_p, whose p is that of each matrix's own κ and the run's T.
+  Theorem 3's ‖·‖_p, whose p follows from each matrix's own κ and the run's T.
 * ``lmo_bias``: ‖(1/n) Σ lmo(M_i) - lmo((1/n) Σ M_i)‖_F over all matrices, without their step scales: section 3's bias.
 * ``control_error``: ‖C - ∇f(X)‖_F (αC with a heavy ball under momentum control, whose C is a gradient by α).
 """

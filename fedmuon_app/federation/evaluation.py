@@ -21,7 +21,7 @@ class Evaluation:
     diagnostics: Mapping[str, float | None] = field(default_factory=dict)
 
     def with_(self, more: Mapping[str, float | None], spread: Mapping[str, float]) -> "Evaluation":
-        """With further numbers, and those of the clients: their means stand for the test where there is none."""
+        """With further numbers, and the clients' numbers, whose means stand for the test where there is none."""
         test = {name: spread.get(f"client_{name}", x) if math.isnan(x) else x for name, x in self.test.items()}
         return replace(self, test=test, diagnostics={**self.diagnostics, **more, **spread})
 

@@ -17,7 +17,7 @@ LOCK = ".lock"  # while a process writes there
 
 
 def sweep_of(folder: Path) -> tuple[int, int, float]:
-    """Of a sweep's folder the runs in all, those that were complete before, and when it began; zeros: unknown."""
+    """Of a sweep's folder: the number of runs, how many were complete before, and when it began; zeros: unknown."""
     file = folder / SWEEP
     said = json.loads(file.read_text()) if file.exists() else {}
     return said.get("runs", 0), said.get("before", 0), said.get("began", 0.0)

@@ -94,12 +94,12 @@ def run_rounds(
 
     Args:
         plan: the numbers.
-        clients: ids of the n clients; a run that goes on has those that it began with.
+        clients: ids of the n clients; a run that goes on keeps the clients that it began with.
         server: X^(0), C^(0) and the outer momentum.
         train_clients: the engine.
         evaluate: the test.
         runlog: takes every evaluation.
-        present: asked before each round: those of the clients that can be called; None: all.
+        present: asked before each round which clients can be called; None: all can.
         judge: asks the clients that are to judge X, after each evaluation.
         model: X as it is saved, where the best one is to be kept too.
 

@@ -114,7 +114,7 @@ class RunLog:
             server: X^(0), C^(0) and U.
             round_: -1 when round 0 is to come, else 0.
             rounds: R.
-            clients: ids of the n clients; a run that goes on has those that it began with.
+            clients: ids of the n clients; a run that goes on keeps the clients that it began with.
 
         Raises:
             InputError: the checkpoint is after more rounds than ``rounds``.

@@ -52,10 +52,10 @@ class ClientStates(Protocol):
         """The latest call whose state is there, or NEVER."""
 
     def save(self, client: int, call_id: CallId, state: ClientState, keep: Collection[CallId]) -> None:
-        """Keep the state after ``call_id``; those of other calls than ``keep`` may go.
+        """Keep the state after ``call_id``; states after other calls than ``keep`` may go.
 
         Raises:
-            StateError: it cannot be written (a full disk); those of ``keep`` still stand.
+            StateError: it cannot be written (a full disk); the states after ``keep`` still stand.
         """
 
     def lock(self, client: int) -> AbstractContextManager[None]:
@@ -222,7 +222,7 @@ class FileStates:
 
 
 def unnamed_states(n: int, like: ClientState, device: torch.device) -> MappedStates:
-    """States for this process and those that it forks, in RAM where that has twice the room, else on disk.
+    """States for this process and its forks, in RAM where RAM has twice the room, else on disk.
 
     The file has no name any more when this returns: nothing is left behind, however the process ends.
     """

@@ -24,7 +24,7 @@ class MuonClient(NumPyClient):
             config: whom to play, when, and what is counted (:data:`fedmuon_app.flower.records.CALL`).
 
         Returns:
-            X_i and ΔC_i likewise; the client's number of examples; its mean training loss.
+            X_i and ΔC_i, in the same form; the client's number of examples; its mean training loss.
 
         Raises:
             NonFiniteError: training diverged; the client's state is as it was.

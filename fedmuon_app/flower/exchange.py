@@ -73,7 +73,7 @@ class Exchange:
             is_good: whether the answer to that key is one; asked once of each.
 
         Returns:
-            The replies by key; those that did not come are left out.
+            The replies by key; a reply that did not come is left out.
         """
         waiting = {sent: key for key, sent in self.send(messages).items()}
         replies: dict[int, Message] = {}

@@ -39,7 +39,7 @@ def named_nodes(path: str | None, n: int) -> Mapping[str, frozenset[int]] | None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(f"federation.nodes = {path}: it cannot be read ({' '.join(str(error).split())})") from error
     if not isinstance(given, dict) or not given:
-        raise InputError(f"federation.nodes = {path}: must hold lines such as 'SHA256:…: [0, 1]'")
+        raise InputError(f"federation.nodes = {path}: must hold lines like 'SHA256:…: [0, 1]'")
     seen: set[int] = set()
     for key, ids in given.items():
         if not re.fullmatch(r"SHA256:[A-Za-z0-9+/]{43}", str(key)):

@@ -50,7 +50,7 @@ class Nodes:
         self.refusals: set[str] = set()  # what is wrong with nodes that take no part
 
     def look(self) -> None:
-        """Forget nodes that have left, ask those that are new which clients they play, and hear who answers."""
+        """Forget nodes that have left, ask new nodes which clients they play, and hear who answers."""
         keys = self._connected()
         for node in self._sizes.keys() - keys.keys():
             log.warning("node %d has left, with clients %s", node, sorted(self._sizes[node]))

@@ -58,7 +58,7 @@ class FedMuonStrategy(Strategy):
         self._clients: list[int] = list(runlog.clients)  # of the experiment, whoever is connected
         self._asked: dict[int, Message] = {}
         self._standing: RunState | None = None  # of Flower's own loop
-        self._aggregation: Aggregation | None = None  # likewise
+        self._aggregation: Aggregation | None = None  # of that loop too
 
     def start(
         self,
@@ -159,7 +159,7 @@ class FedMuonStrategy(Strategy):
         return nodes
 
     def _present(self, nodes: Nodes, timeout: float) -> list[int]:
-        """The clients of a round: those that are connected now and have data; waits until they are enough.
+        """The clients of a round: all that are connected now and have data; waits until they are enough.
 
         Raises:
             RunError: they are too few for ``timeout`` seconds.

@@ -55,7 +55,7 @@ class GPT(nn.Module):
             length: tokens at most, with learned positions.
 
         Raises:
-            ValueError: the width does not suit the heads, or there are no such positions.
+            ValueError: the width does not suit the heads, or ``positions`` is neither rotary nor learned.
         """
         super().__init__()
         if width % (2 * heads) or positions not in ("rotary", "learned"):

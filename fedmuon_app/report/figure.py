@@ -70,7 +70,7 @@ KINDS = (*ACCURACY, *LOSSES, *CLIENTS, *DIAGNOSTICS)
 
 
 def drawable(experiments: Sequence[Series]) -> dict[Kind, list[Series]]:
-    """For each figure that any of them has numbers for, those that have."""
+    """For each figure that any experiment has numbers for, the experiments that have."""
     completed = [e for e in experiments if e.runs]
     having = {kind: [e for e in completed if len(curve(e, kind)[0])] for kind in KINDS}
     return {kind: some for kind, some in having.items() if some}

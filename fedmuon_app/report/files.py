@@ -20,11 +20,11 @@ Tree = dict[str, Any]
 
 
 def read_runs(folders: Iterable[Path], going: bool = False) -> list[Run]:
-    """All runs in ``folders`` and below that have completed or failed, and those that are archived there, each once.
+    """All runs in ``folders`` and below that have completed or failed, and all runs archived there, each once.
 
     Args:
         folders: where to look.
-        going: also those that have begun and are not complete.
+        going: also runs that have begun and are not complete.
 
     Raises:
         InputError: a folder is not there, or no run has completed in any.

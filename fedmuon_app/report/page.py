@@ -77,6 +77,6 @@ def inline(svg: str, name: str) -> str:
 
 
 def _link(run: Run, folder: Path) -> str:
-    """Where the run lies, seen from the page: its folder, or that of the archive it is in."""
+    """Where the run lies, seen from the page: its folder, or the folder of its archive."""
     there = next(place for place in (run.folder, *run.folder.parents) if place.is_dir())
     return Path(os.path.relpath(there, folder.resolve())).as_posix()

@@ -62,7 +62,7 @@ class Run:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """With dotted keys; those that came after the run was made have their defaults."""
+        """With dotted keys; keys that came after the run was made have their defaults."""
         whole = {**defaults(), **flat(self.result["config"])}
         for key, value in implied(str(whole["partition.name"])).items():
             if whole.get(key) == value or str(value).startswith("${"):  # says no more than the name and the numbers do
@@ -90,7 +90,7 @@ class Run:
         return fmean(self.last(self.metric) or [nan])
 
     def last(self, key: str) -> list[float]:
-        """A number of the last evaluations, of those that have it."""
+        """A number of the last evaluations, where they have it."""
         return [float(line[key]) for line in self.lines[-LAST:] if line.get(key) is not None]
 
     def reached(self, accuracy: float) -> Mapping[str, Any] | None:
@@ -112,8 +112,8 @@ class Series:
         panel: what they were trained on, e.g. "Fashion-MNIST, Dirichlet β = 0.1".
         method: the algorithm.
         own: what sets them apart from the other experiments of their method and panel, e.g. {"algorithm.lr": 0.01}.
-        runs: those that completed, by seed.
-        failed: those that did not, by seed.
+        runs: the completed runs, by seed.
+        failed: the failed runs, by seed.
     """
 
     panel: str

@@ -65,7 +65,7 @@ def state(folders: Sequence[Path]) -> str:
 
 
 def html(folders: Sequence[Path], methods: Callable[[Sequence[Run]], list[Run]]) -> str:
-    """The page of all runs that have an evaluation, those that are going on first."""
+    """The page of all runs that have an evaluation; runs that are going on come first."""
     runs = methods([run for run in read_runs(folders, going=True) if run.lines or run.failed])
     if not runs:
         return f'<!doctype html><meta http-equiv="refresh" content="{REFRESH}"><p>No run has an evaluation yet.</p>'

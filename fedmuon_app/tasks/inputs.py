@@ -39,10 +39,10 @@ class Pixels:
 
         Args:
             mean: per channel, of pixels in [0, 1].
-            std: likewise.
+            std: the standard deviation of each channel.
             augmentation: one of :data:`fedmuon_app.data.augment.AUGMENTATIONS`.
             dtype: of the result.
-            device: likewise.
+            device: where the inputs are needed.
         """
         self._kind, self.augments, self._dtype, self._device = augmentation, augmentation != "none", dtype, device
         self._mean, self._std = (torch.tensor(x, device=device).view(1, -1, 1, 1) * 255 for x in (mean, std))

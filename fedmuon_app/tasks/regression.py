@@ -9,7 +9,7 @@ from fedmuon_app.tasks import ByExample, counts
 
 @dataclass(frozen=True)
 class Regression(ByExample):
-    """Squared error of outputs float[B, quantities] and targets likewise; its loss is the mean over the quantities."""
+    """Squared error of outputs and targets, float[B, quantities] both; the loss is the mean over the quantities."""
 
     metrics = ("loss", "mae")
 

@@ -59,7 +59,7 @@ def test_containers_are_plain() -> None:
 )
 def test_a_node_builds_nothing_that_it_does_not_allow(words: list[str], key: str) -> None:
     c = at_node(shared(load(words)), {})
-    for allow, why in (([], "not among those that this node allows"), (["os"], "it is no class")):
+    for allow, why in (([], "not among the modules that this node allows"), (["os"], "it is no class")):
         refused = [str(error) for where, node in targets(c) if (error := refusal(where, node, allow))]
         if key == "algorithm.step" and allow:
             continue

@@ -57,7 +57,7 @@ def test_machines_that_share_no_folder_are_told_so(cluster: RayCluster) -> None:
 def test_a_cluster_gives_the_X_of_one_process(cluster: RayCluster, tmp_path: Path) -> None:
     code, said = cluster.fedmuon(*SMALL, f"engine.ray={HEAD}", f"engine.shared={SHARED}/ours", "hydra.run.dir=run")
     assert code == 2
-    assert f"engine.shared = {SHARED}/ours: there is no such folder" in said
+    assert f"engine.shared = {SHARED}/ours: the folder is not there" in said
     code, said = cluster.fedmuon(*SMALL, f"engine.ray={HEAD}", f"engine.shared={SHARED}", "hydra.run.dir=/tmp/run")
     assert code == 0, said
     same_as_one_process(cluster.run_folder("run"), tmp_path)

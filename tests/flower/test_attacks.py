@@ -344,7 +344,7 @@ def test_no_server_has_a_node_call_anything_but_a_model(target: str, tmp_path: P
     text = json.dumps(json.loads(shared(config())) | {"model._target_": target})
     said = refused(config(), text, tmp_path)
     assert f"model._target_ = {target}: the module " in said
-    assert "is not among those that this node allows" in said
+    assert "is not among the modules that this node allows" in said
 
 
 EXPLOSIVE = """

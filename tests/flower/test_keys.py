@@ -54,8 +54,8 @@ def test_who_is_named_beforehand_has_no_rival(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "must hold lines such as"),
-        ("[1, 2]", "must hold lines such as"),
+        ("", "must hold lines like"),
+        ("[1, 2]", "must hold lines like"),
         ("a: b: c", "it cannot be read"),
         ("SHA256:short: [0]", "is no fingerprint"),
         (f"{KEY}: 0", "must be a list of ids from 0 to 2"),

@@ -384,8 +384,8 @@ def no_module() -> list[int]:
 not_callable = 7
 
 SENTENCES = {
-    "Half": "parameters of bfloat16: those that are trained must all be float32",
-    "Mixed": "parameters of float32, float64: those that are trained must all be float32",
+    "Half": "parameters of bfloat16: the trained ones must all be float32",
+    "Mixed": "parameters of float32, float64: the trained ones must all be float32",
     "Complex": "parameters of complex64, float32",
     "AllFrozen": "AllFrozen has no parameter to train",
     "Nothing": "Nothing has no parameter to train",
