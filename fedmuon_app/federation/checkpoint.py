@@ -23,7 +23,7 @@ from fedmuon_app.federation.protocol import Acknowledged, CallId, Cohort
 from fedmuon_app.federation.states import MappedStates, digest
 
 MOST_SAID = 10  # reasons that are kept of a round
-FORM = 4  # of the file; another version's is refused
+FORM = 5  # of the file; another version's is refused
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from fedmuon_app.engines import in_process
 from fedmuon_app.engines.progress import Progress
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation import checkpoint
+from fedmuon_app.federation.counts import Counts
 from fedmuon_app.federation.folder import COHORTS, METRICS
 from fedmuon_app.federation.runlog import RunLog
 
@@ -91,21 +92,29 @@ def test_killed_after_round_37_of_60_it_ends_with_the_same_bits(
     same_run(tmp_path / "run", tmp_path / "whole")
 
 
-@pytest.mark.parametrize("where", ["count", "settle", "seconds", "round"])
+@pytest.mark.parametrize(
+    ("owner", "where"), [(Counts, "train"), (Counts, "settle"), (RunLog, "seconds"), (RunLog, "round")]
+)
 def test_what_stops_a_run_at_whatever_moment_leaves_a_checkpoint_of_its_last_whole_round(
-    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    owner: type, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C in round 8, which is evaluated: before or after it is counted, noted and written."""
-    original = getattr(RunLog, where)
+    original, logs = getattr(owner, where), []
+    begin = RunLog.begin
 
-    def interrupted(self: RunLog, *args: Any, **kwargs: Any) -> Any:
+    def interrupted(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
-        if self._rounds == (7 if where == "count" else 8):
+        if logs and logs[0]._rounds == (7 if where == "train" else 8):
             monkeypatch.undo()
             raise KeyboardInterrupt
         return result
 
-    monkeypatch.setattr(RunLog, where, interrupted)
+    def begun(self: RunLog, *args: Any, **kwargs: Any) -> Any:
+        logs.append(self)
+        return begin(self, *args, **kwargs)
+
+    monkeypatch.setattr(RunLog, "begin", begun)
+    monkeypatch.setattr(owner, where, interrupted)
     with pytest.raises(KeyboardInterrupt):
         in_process.run(load(SMALL), tmp_path / "run")
     assert checkpoint.rounds_in(tmp_path / "run") == 7
