@@ -38,12 +38,13 @@ ARMS = {
 def pictures(shape: tuple[int, ...]) -> Data:
     """Random ones: 2,000 to train on, 250 to test on, of ten classes."""
     draw = torch.Generator().manual_seed(0)
-    parts = []
+    parts: list[Examples] = []
     for count in (2000, 250):
         pixels = torch.randint(0, 256, (count, *shape), dtype=torch.uint8, generator=draw)
         parts.append(Examples(pixels, torch.randint(0, 10, (count,), generator=draw)))
     channels = shape[0]
-    return Data(*parts, [str(i) for i in range(10)], [0.5] * channels, [0.25] * channels)
+    train, test = parts
+    return Data(train, test, [str(i) for i in range(10)], [0.5] * channels, [0.25] * channels)
 
 
 def wait(device: torch.device) -> None:

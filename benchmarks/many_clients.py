@@ -37,7 +37,7 @@ def measure(n: int, S: int, rounds: int) -> dict[str, float]:
         begin = time.perf_counter()
         sampled = cohort(experiment.plan.seed, r, ids, S)
         replies = train(CallId(1, r), {i: counted[i] for i in sampled}, server.X, server.C)
-        server = server_step(server, [replies[i] for i in sampled], n)  # type: ignore[misc]
+        server = server_step(server, [replies[i] for i in sampled], n)
         counted |= dict.fromkeys(sampled, Acknowledged(CallId(1, r)))
         taken.append((time.perf_counter() - begin) / S)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
@@ -51,7 +51,8 @@ def main() -> None:
     parser.add_argument("--only", type=int, nargs=2, metavar=("N", "S"))
     args = parser.parse_args()
     if args.only:
-        print(json.dumps(measure(*args.only, args.rounds)))
+        n, S = args.only
+        print(json.dumps(measure(n, S, args.rounds)))
         return
     ratios = []
     for _ in range(3):

@@ -20,7 +20,7 @@ def rounds_of_job(experiment: Experiment, train_clients: TrainClients) -> Callab
         r = next(numbers)
         sampled = cohort(experiment.plan.seed, r, range(n), experiment.plan.clients_per_round)
         replies = train_clients(CallId(1, r), {i: counted[i] for i in sampled}, server.X, server.C)
-        server = server_step(server, [replies[i] for i in sampled], n)  # type: ignore[misc]
+        server = server_step(server, [replies[i] for i in sampled], n)
         counted.update(dict.fromkeys(sampled, Acknowledged(CallId(1, r))))
 
     return one_round

@@ -16,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedmuon_app.algorithms.client import Update, local_round
 from fedmuon_app.algorithms.newton_schulz import newton_schulz
 from fedmuon_app.algorithms.server import server_step
+from fedmuon_app.algorithms.steps import Muon
 from fedmuon_app.config import load
 from fedmuon_app.experiment import build
 
@@ -54,9 +55,10 @@ def main() -> None:
     update = Update(X, C, 0.0)
     steps = experiment.plan.clients_per_round * clients.K
 
+    method = replace(clients.method, matrix_step=Muon(T=0))
+
     def without_products() -> object:
-        hp = replace(clients.hp, T=0)
-        return local_round(clients.method, hp, layout, lambda X, batch: gradient, X, C, state, batches)
+        return local_round(method, clients.hp, layout, lambda X, batch: gradient, X, C, state, batches)
 
     def orthogonalise() -> object:
         return [newton_schulz(G, 5) for G in matrices]

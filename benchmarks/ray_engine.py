@@ -79,7 +79,7 @@ def main() -> None:
         [root, os.environ.get("PYTHONPATH", "")]
     )  # for large_model and the plain app
     workload = LARGE if args.large else ["dataset=fashion_mnist"]
-    arms = {"plain Flower app": [], "ours on Ray": [], "ours in process, two workers": []}
+    arms: dict[str, list[float]] = {"plain Flower app": [], "ours on Ray": [], "ours in process, two workers": []}
     with tempfile.TemporaryDirectory(prefix="bench-", dir="/tmp") as base:
         for k in range(args.repeats):
             folder = Path(base) / str(k)

@@ -55,7 +55,7 @@ def main() -> None:
     S, K, B = fedmuon.plan.clients_per_round, fedmuon.clients.K, fedmuon.clients.batch_size
     examples = [fedmuon.clients.examples.at(part) for part in fedmuon.clients.parts]
     mean, std = fedmuon.data.mean[0], fedmuon.data.std[0]
-    data = [((e.inputs / 255 - mean) / std, e.targets) for e in examples]
+    data = [((torch.as_tensor(e.inputs) / 255 - mean) / std, e.targets) for e in examples]
     with contextlib.ExitStack() as stack:
         arms: dict[str, Callable[[], None] | Pfl] = {
             "pfl: FedAvg": Pfl(data, S, K, B),

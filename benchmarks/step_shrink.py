@@ -10,6 +10,7 @@ import argparse
 
 import torch
 
+from fedmuon_app.algorithms.aggregation import Rule
 from fedmuon_app.algorithms.client import Update
 from fedmuon_app.config import load
 from fedmuon_app.engines.in_process import one_by_one
@@ -33,7 +34,7 @@ def lengths(method: str, beta: str, rounds: int) -> list[float]:
     states = unnamed_states(16, experiment.clients.initial_state(), experiment.clients.objective.device)
     train, ids = one_by_one(experiment, states), nonempty_clients(experiment.sizes(), 8)
     standing = RunState(experiment.server, clients=ids)
-    step = Aggregation("mean", 0, 2.0, 0.0)
+    step = Aggregation(Rule(), 2.0, 0.0)
     for r in range(1, rounds + 1):
         call_id, sampled = CallId(1, r), standing.cohort(cohort(0, r, ids, 8))
         replies = train(call_id, sampled, standing.server.X, standing.server.C)
