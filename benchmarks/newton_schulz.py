@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.optim._muon import _zeropower_via_newtonschulz
 
 from benchmarks.plain import newton_schulz as plain
-from fedmuon_app import runtime
 from fedmuon_app.algorithms.newton_schulz import QUINTIC, newton_schulz
 from fedmuon_app.models.lenet import LeNet
 from fedmuon_app.models.resnet import resnet18_gn
@@ -53,7 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeats", type=int, default=7)
     args = parser.parse_args()
-    runtime.prepare(threads=1)
+    torch.set_num_threads(1)
     for model in (LeNet(), resnet18_gn()):
         matrices = [torch.randn(len(p), p[0].numel()) for p in model.parameters() if p.ndim > 1]
         seconds: dict[str, list[float]] = {name: [] for name in ROUTINES}

@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedmuon_app import runtime
 from fedmuon_app.algorithms.layout import NamedTensors
 from fedmuon_app.algorithms.server import Server, initial_server
 from fedmuon_app.config import Config, build_target, dump, loads, refuse_another
@@ -130,7 +129,7 @@ def build(c: Config, own: Path | None = None, threads: int | None = None, given:
     Raises:
         InputError: the data is not there, or does not fit the model, or the device is not there.
     """
-    runtime.prepare(threads or c.engine.threads)
+    torch.set_num_threads(threads or c.engine.threads)
     store.keep_in(Path(c.engine.shared) / "cache" if c.engine.shared else None)
     device = pick_device(c.device)
     data = given[0] if given else load_data(c) if own is None else load_own_data(c, own)

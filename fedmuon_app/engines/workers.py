@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedmuon_app import runtime
 from fedmuon_app.algorithms.client import NonFiniteError, Update
 from fedmuon_app.errors import RunError
 from fedmuon_app.experiment import Experiment
@@ -136,7 +135,7 @@ class Workers:
         return results
 
     def _forked(self, pipe: Connection, states: ClientStates, threads: int) -> None:
-        runtime.prepare(threads)
+        torch.set_num_threads(threads)
         for end in self._pipes:  # the parent's ends: only when nobody else holds them does its death show
             end.close()
         work(pipe, self._experiment, states, self._model, self._slots)
