@@ -157,11 +157,12 @@ class Odd(Partitioner):
         return self.dataset.select(range(0 if self._twice else partition_id, self._examples, self._n))
 
 
-def test_a_partitioner_of_ones_own() -> None:
+def test_a_partitioner_of_ones_own(tmp_path: Path) -> None:
     named = "partition._target_=tests.data.test_partition.Odd"
     parts = deal("custom", 7, words=[named])
     assert sorted(np.concatenate(parts).tolist()) == list(range(3000))
     assert sorted(map(len, parts)) == [428] * 3 + [429] * 4
+    assert not (tmp_path / "cache").exists()  # the class may have changed when it is asked next
     with pytest.raises(InputError, match="partition = custom: it deals an example to two clients"):
         deal("custom", 7, words=[named, "+partition.args.twice=true"])
     with pytest.raises(InputError, match=r"cannot be dealt to 7 clients .*incorrect arguments"):
