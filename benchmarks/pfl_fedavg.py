@@ -34,7 +34,7 @@ class Model(PlainLeNet):
         return {"loss": Weighted(F.cross_entropy(self(x), y.long(), reduction="sum").item(), len(y))}
 
 
-class Clock(TrainingProcessCallback):  # pfl has no types
+class Clock(TrainingProcessCallback):
     """The time after each round."""
 
     def __init__(self) -> None:

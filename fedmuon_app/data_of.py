@@ -8,15 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fedmuon_app.config import Config, build_target, loader
+from fedmuon_app.config import OWN, Config, build_target, with_args
 from fedmuon_app.data import pictures, store
 from fedmuon_app.data.examples import Data, Examples, Indices, held_out
 from fedmuon_app.data.own import as_data
 from fedmuon_app.data.partition import LABEL, kept, partition
 from fedmuon_app.errors import InputError
 from fedmuon_app.seeds import rng
-
-OWN = "own"  # the partition of clients that bring their data
 
 
 def load_data(c: Config) -> Data:
@@ -47,7 +45,7 @@ def load_source(c: Config) -> Data:
     if c.dataset.path is not None and not (path := Path(c.dataset.path).expanduser()).exists():
         raise InputError(f"dataset.path = {path} is not there: name what holds the data, or leave the key out")
     try:
-        return as_data(build_target("dataset", loader(c)), name)
+        return as_data(build_target("dataset", with_args(c.dataset)), name)
     except OSError as error:
         raise InputError(f"{name} cannot be read ({error})") from error
 
@@ -94,7 +92,7 @@ def deal(c: Config, train: Examples, columns: Mapping[str, Sequence[str]]) -> li
     n, split = c.federation.num_clients, c.partition
     column = split.args.get("partition_by")
     values = dealt_by(split.name, column, train, columns)
-    node = {"_target_": split._target_, **split.args}
+    node = with_args(split)
 
     def now() -> list[Indices]:
         make = build_target("partition", node | {"_partial_": True})

@@ -17,9 +17,8 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedmuon_app.algorithms.steps import Muon, StepRule
-from fedmuon_app.config import Config
+from fedmuon_app.config import OWN, Config
 from fedmuon_app.data.examples import first
-from fedmuon_app.data_of import OWN
 from fedmuon_app.disk import write_whole
 from fedmuon_app.engines.in_process import number_of_workers
 from fedmuon_app.errors import InputError

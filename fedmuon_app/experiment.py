@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from fedmuon_app.algorithms.layout import NamedTensors
 from fedmuon_app.algorithms.server import Server, initial_server
-from fedmuon_app.config import Config, build_target, dump, loads, refuse_another
+from fedmuon_app.config import OWN, Config, build_target, dump, loads, refuse_another
 from fedmuon_app.data import store
 from fedmuon_app.data.examples import Data, Indices, blank
-from fedmuon_app.data_of import OWN, deal, load_data, load_own_data
+from fedmuon_app.data_of import deal, load_data, load_own_data
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.callbacks import Callback, tracker
 from fedmuon_app.federation.checkpoint import config_of

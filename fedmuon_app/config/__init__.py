@@ -1,19 +1,21 @@
 """The configuration of a run, from Hydra to checked dataclasses."""
 
 from fedmuon_app.config.explain import COMPOSING, explain, in_quotes
-from fedmuon_app.config.files import conf_dir, flat, names
+from fedmuon_app.config.files import choice, conf_dir, flat, names
 from fedmuon_app.config.help import help_text
 from fedmuon_app.config.load import dump, load, loads, register, split, typed
 from fedmuon_app.config.resume import refuse_another, resumed
-from fedmuon_app.config.schema import Config
+from fedmuon_app.config.schema import OWN, Config
 from fedmuon_app.config.shared import at_node, only_longer, shared
-from fedmuon_app.config.targets import build_target, loader, refuse_others, targets
+from fedmuon_app.config.targets import build_target, refuse_others, targets, with_args
 
 __all__ = [
     "COMPOSING",
+    "OWN",
     "Config",
     "at_node",
     "build_target",
+    "choice",
     "conf_dir",
     "dump",
     "explain",
@@ -21,7 +23,6 @@ __all__ = [
     "help_text",
     "in_quotes",
     "load",
-    "loader",
     "loads",
     "names",
     "only_longer",
@@ -33,4 +34,5 @@ __all__ = [
     "split",
     "targets",
     "typed",
+    "with_args",
 ]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmuon_app.config.files import flat, names
-from fedmuon_app.config.schema import Algorithm, Config, Federation, Stop
+from fedmuon_app.config.schema import OWN, Algorithm, Config, Federation, Stop
 from fedmuon_app.errors import InputError
 
 # names that stand in tables of modules which import torch; that they are the same is a test
@@ -51,7 +51,7 @@ def check(c: Config) -> None:
 
 def _own(c: Config) -> list[Rule]:
     """What must hold where clients bring their own data."""
-    if c.partition.name != "own":
+    if c.partition.name != OWN:
         rule = "needs clients that bring their data (engine=deployment partition=own)"
         return [("dataset", c.dataset.name, c.dataset.name != "none", rule)]
     rules: list[Rule] = [
@@ -177,7 +177,7 @@ def _algorithm(a: Algorithm, R: int) -> list[Rule]:
 
 
 def _data(c: Config) -> list[Rule]:
-    own = c.partition.name == "own"
+    own = c.partition.name == OWN
     return [
         _target("dataset", None if own else {"_target_": c.dataset._target_}),
         _target("partition", None if own else {"_target_": c.partition._target_}),

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import yaml
+
 
 def conf_dir() -> Path:
     """conf/: inside the package when it was installed from a wheel, beside it in a clone or in a FAB."""
@@ -16,6 +18,13 @@ def conf_dir() -> Path:
 def names(group: str) -> tuple[str, ...]:
     """The choices of a group, sorted: the names of its files."""
     return tuple(sorted(file.stem for file in (conf_dir() / group).glob("*.yaml")))
+
+
+def choice(group: str, name: str) -> dict[str, Any]:
+    """What conf/ has for a choice of a group, as it stands there; nothing where the choice is somebody's own."""
+    if name not in names(group):
+        return {}
+    return yaml.safe_load((conf_dir() / group / f"{name}.yaml").read_text())
 
 
 def belongs(key: str, groups: Sequence[str]) -> bool:

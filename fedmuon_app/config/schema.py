@@ -5,6 +5,8 @@ from typing import Any
 
 from omegaconf import MISSING
 
+OWN = "own"  # the partition of clients that bring their data
+
 
 @dataclass
 class Lmo:

@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fedmuon_app.config.explain import explain
-from fedmuon_app.config.files import belongs, conf_dir, flat, names
+from fedmuon_app.config.files import belongs, choice, conf_dir, flat
 from fedmuon_app.config.load import typed
 from fedmuon_app.config.schema import Config
 from fedmuon_app.errors import InputError
@@ -51,16 +51,11 @@ def at_node(text: str, own: Mapping[str, Any]) -> Config:
     try:
         for key, value in {"engine.name": "deployment", **values, **own}.items():
             OmegaConf.update(whole, key, value, merge=False, force_add=True)
-        if values.get("dataset.name") in names("dataset") and "path" in _arguments(str(values["dataset.name"])):
+        if "path" in choice("dataset", str(values.get("dataset.name"))).get("args", {}):
             OmegaConf.update(whole, PLACE, own.get("dataset.path"), force_add=True)
     except OmegaConfBaseException as error:
         raise InputError(explain(error, [])) from error
     return typed(whole)
-
-
-def _arguments(dataset: str) -> Mapping[str, Any]:
-    """Those that conf/ has for a data set's loader."""
-    return cast(DictConfig, OmegaConf.load(conf_dir() / "dataset" / f"{dataset}.yaml")).get("args") or {}
 
 
 def only_longer(was: str, now: str) -> bool:

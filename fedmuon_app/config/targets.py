@@ -7,12 +7,11 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra.errors import HydraException
 from hydra.utils import instantiate
 
-from fedmuon_app.config.files import conf_dir
-from fedmuon_app.config.schema import Config
+from fedmuon_app.config.files import choice, names
+from fedmuon_app.config.schema import OWN, Config, Dataset, Partition
 from fedmuon_app.errors import InputError
 
 
@@ -35,20 +34,20 @@ def build_target(key: str, node: dict[str, Any]) -> Any:
         raise InputError(f"{key}._target_ = {node.get('_target_')} cannot be built: {reason}") from error
 
 
-def loader(c: Config) -> dict[str, Any]:
-    """What loads the data, with its arguments."""
-    return {"_target_": c.dataset._target_, **c.dataset.args}
+def with_args(group: Dataset | Partition) -> dict[str, Any]:
+    """What loads the data, or makes the partitioner, with its arguments."""
+    return {"_target_": group._target_, **group.args}
 
 
 def targets(c: Config) -> Iterator[tuple[str, dict[str, Any]]]:
     """Everything that a node would have to build by name for the server: its key, and what it says."""
     a = c.algorithm
-    own = c.partition.name == "own"
+    own = c.partition.name == OWN
     for key, node in (
         ("model", c.model),
         ("task", c.task),
-        ("dataset", None if own else loader(c)),
-        ("partition", None if own else {"_target_": c.partition._target_, **c.partition.args}),
+        ("dataset", None if own else with_args(c.dataset)),
+        ("partition", None if own else with_args(c.partition)),
         ("algorithm.step", a.step),
         ("algorithm.vector_step", a.vector_step),
         ("algorithm.schedule", a.schedule),
@@ -95,8 +94,8 @@ def refuse_others(key: str, node: dict[str, Any], allow: Collection[str]) -> Non
 def _ours() -> frozenset[str]:
     """What conf/ names for nodes to build."""
     groups = "model", "task", "dataset", "partition"
-    files = [file for group in groups for file in (conf_dir() / group).glob("*.yaml")]
-    return frozenset(yaml.safe_load(file.read_text()).get("_target_") for file in files) - {"???", None}
+    files = [choice(group, name) for group in groups for name in names(group)]
+    return frozenset(str(file["_target_"]) for file in files if file.get("_target_") is not None) - {"???"}
 
 
 def _plain(value: Any) -> bool:

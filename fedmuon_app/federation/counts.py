@@ -38,7 +38,8 @@ class Counts:
 
     def settle(self, r: int) -> None:
         """Round ``r`` is over: what is counted until now belongs to it."""
-        self._settled = {r: self.now(), r - 1: self._settled.get(r - 1, self.now())}
+        counts = self.now()
+        self._settled = {r: counts, r - 1: self._settled.get(r - 1, counts)}
 
     def after(self, r: int) -> dict[str, Any]:
         """The counts after round ``r``, the last one that was settled or the one before."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedmuon_app.config import Config, at_node, only_longer, refuse_others, targets
+from fedmuon_app.config import OWN, Config, at_node, only_longer, refuse_others, targets
 from fedmuon_app.disk import write_whole
 from fedmuon_app.errors import InputError, SiteError
 from fedmuon_app.flower.worker import states_of
@@ -91,7 +91,7 @@ class Site:
                 refuse_others(key, node, self.allow)
         except InputError as error:
             raise SiteError(f"the server's configuration is refused: {error}") from error
-        if (self.data is None) == (config.partition.name == "own"):
+        if (self.data is None) == (config.partition.name == OWN):
             raise SiteError(
                 "this node has no data-path, and partition=own leaves the data to the nodes"
                 if self.data is None

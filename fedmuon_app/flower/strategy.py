@@ -13,8 +13,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from torch import Tensor
 
 from fedmuon_app.algorithms.client import Update
-from fedmuon_app.config import Config, shared
-from fedmuon_app.data_of import OWN
+from fedmuon_app.config import OWN, Config, shared
 from fedmuon_app.errors import InputError, RunError
 from fedmuon_app.experiment import Experiment
 from fedmuon_app.federation.aggregation import Aggregation

@@ -9,10 +9,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import yaml
-
 from fedmuon_app.algorithms.methods import METHODS
-from fedmuon_app.config import conf_dir, flat, load
+from fedmuon_app.config import choice, flat, load
 from fedmuon_app.federation.stopping import sign
 
 # what may differ between two runs of one experiment
@@ -47,8 +45,7 @@ def defaults() -> dict[str, Any]:
 @cache
 def implied(partition: str) -> dict[str, Any]:
     """The target and the arguments that conf/ has for a split of this name, by dotted key."""
-    file = conf_dir() / "partition" / f"{partition}.yaml"
-    node = yaml.safe_load(file.read_text()) if file.exists() else {}
+    node = choice("partition", partition)
     return flat({"partition": {key: node[key] for key in ("_target_", "args") if key in node}})
 
 
