@@ -22,6 +22,7 @@ from fedmuon_app.federation.callbacks import Callback
 from fedmuon_app.federation.folder import CLIENTS
 from fedmuon_app.federation.jsonl import dumped
 from fedmuon_app.federation.runlog import RunLog
+from fedmuon_app.flower.prompt import make_prompt
 from fedmuon_app.flower.records import to_record
 from fedmuon_app.flower.runs import configuration, shared_states, simulated_states
 from fedmuon_app.flower.strategy import FedMuonStrategy
@@ -53,6 +54,8 @@ def main(grid: Grid, context: Context) -> None:
             states = simulated_states(config, experiment.clients, runlog.experiment)
         told += experiment.diagnostics(config, states)
         experiment.note_labels(folder)
+        if isinstance(grid, InMemoryGrid):
+            make_prompt(grid)
         strategy = FedMuonStrategy(experiment, runlog, config)
         strategy.start(grid, to_record(experiment.server.X), config.rounds, config.federation.round_timeout)
         X = strategy.server.X
