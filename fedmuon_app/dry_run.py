@@ -1,15 +1,21 @@
 """``dry_run=true``: what a run will be, before it is. One local round of one client is trained, and nothing is kept."""
 
+import functools
+import itertools
 import json
 import math
+import os
+import resource
 import statistics
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from joblib import cpu_count
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
@@ -20,7 +26,7 @@ from fedmuon_app.algorithms.steps import Muon, StepRule
 from fedmuon_app.config import OWN, Config
 from fedmuon_app.data.examples import first
 from fedmuon_app.disk import write_whole
-from fedmuon_app.engines.in_process import number_of_workers
+from fedmuon_app.engines.in_process import number_of_workers, trainers
 from fedmuon_app.errors import InputError
 from fedmuon_app.experiment import Experiment, build, pick_device
 from fedmuon_app.federation.loop import nonempty_clients
@@ -29,7 +35,13 @@ from fedmuon_app.federation.states import MappedStates, unnamed_states
 from fedmuon_app.report.labels import heat_map
 
 REPORT, HEAT_MAP = "dry_run.json", "labels.png"
-ROUNDS = 5  # local rounds that are timed
+ENOUGH = 1.0  # seconds that one thing is timed for
+RAY_CALL, RAY_BYTE = (
+    6e-3,
+    0.3e-9,
+)  # seconds of the whole machine that a call on Ray costs, and a byte of its answer (docs/performance.md)
+BARS = " ▁▂▃▄▅▆▇█"
+MOST_CLIENTS, MOST_CLASSES = 32, 60  # that are printed
 SANE = {"muon": (1e-4, 0.05), "adam": (1e-5, 0.05), "sgd": (1e-3, 3.0)}  # step sizes that results/ has seen train
 
 Said = dict[str, Any]
@@ -43,15 +55,15 @@ def show(c: Config, folder: Path) -> None:
     """
     if c.partition.name == OWN:
         raise InputError("dry_run = true: with partition = own the data is at the nodes, unknown here")
-    experiment = build(c)
+    experiment = build(c, threads=1)  # before workers are forked, as engines/in_process.py has it
     ids = nonempty_clients(experiment.sizes(), experiment.plan.clients_per_round)
     labels = experiment.labels()
     said = {
         "clients": clients(experiment, ids, labels),
         "parameters": parameters(c, experiment),
         "bytes": wire(c, experiment),
-        "memory": memory(c, experiment),
         "time": seconds(c, experiment, ids),
+        "memory": memory(c, experiment),
         "choices": choices(c),
         "warnings": warnings(c, experiment, ids, labels),
     }
@@ -100,16 +112,27 @@ def wire(c: Config, experiment: Experiment) -> Said:
     """Bytes that go over the wire, as metrics.jsonl counts them."""
     size = sum(x.numel() * x.element_size() for x in (experiment.server.X, experiment.server.C))
     one = 2 * size * experiment.plan.clients_per_round
-    judged = c.evaluation.clients
-    asked = {"none": 0, "all": c.federation.num_clients}.get(judged, int(judged) if judged.isdecimal() else 0)
-    evaluations = -(-c.rounds // c.evaluation.every)
     start = 2 * size * c.federation.num_clients if experiment.plan.gradient_start else 0
-    extra = asked * evaluations * experiment.server.X.numel() * experiment.server.X.element_size()
+    extra = judges(c) * evaluations(c) * experiment.server.X.numel() * experiment.server.X.element_size()
     return {"a_call": size, "a_round": one, "in_all": one * c.rounds + start + extra}
 
 
+def judges(c: Config) -> int:
+    """Clients that judge X at each evaluation."""
+    how = c.evaluation.clients
+    return int(how) if how.isdecimal() else {"none": 0, "all": c.federation.num_clients}[how]
+
+
+def evaluations(c: Config) -> int:
+    """How many there are in the run."""
+    return -(-c.rounds // c.evaluation.every)
+
+
 def memory(c: Config, experiment: Experiment) -> Said:
-    """Bytes of the data here, of what all clients keep once each has been called, and of what one keeps."""
+    """Bytes of the data here, of what one client keeps and all keep once each has been called, and of this process.
+
+    The last is the most that it has had by now, with the data, the model and one client at work.
+    """
     inputs, state = first(experiment.clients.examples.inputs), experiment.clients.initial_state()
     one = MappedStates.size(1, state) // 2
     data = inputs.numel() * inputs.element_size() if isinstance(inputs, Tensor) else 0
@@ -117,6 +140,7 @@ def memory(c: Config, experiment: Experiment) -> Said:
         "inputs": data,
         "a_client_keeps": one,
         "all_clients_keep": MappedStates.size(c.federation.num_clients, state),
+        "this_process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1024 if sys.platform == "linux" else 1),
     }
 
 
@@ -126,35 +150,60 @@ def largest(experiment: Experiment) -> int:
 
 
 def seconds(c: Config, experiment: Experiment, ids: Sequence[int]) -> Said:
-    """Seconds of a local round, of an evaluation, and of the run in this engine, if it is alone on its cores."""
-    shape = len(experiment.clients.parts), experiment.clients.initial_state(), experiment.clients.objective.device
-    states, X, C = unnamed_states(*shape), experiment.server.X, experiment.server.C
-    sized = sorted(ids, key=lambda i: len(experiment.clients.parts[i]))
-    typical, taken = sized[len(sized) // 2], []
-    for r in range(1, ROUNDS + 2):
+    """Seconds of a local round and of an evaluation; and with this engine, alone on its cores, of a round and in all.
+
+    The last two are None where other machines train. On Ray they count from when its actors are there.
+    """
+    clients, X, C, S = experiment.clients, experiment.server.X, experiment.server.C, experiment.plan.clients_per_round
+    states = unnamed_states(len(clients.parts), clients.initial_state(), clients.objective.device)
+    sized, calls = sorted(ids, key=lambda i: len(clients.parts[i])), (CallId(1, r) for r in itertools.count(1))
+    typical, cohort = sized[len(sized) // 2], dict.fromkeys(sized[:: len(sized) // S][:S], Acknowledged())
+    beside, on_ray = at_once(c), c.engine.name == "simulation"
+    workers = 0 if beside == 1 or c.engine.devices or clients.objective.device.type != "cpu" else beside
+    with trainers(c, experiment, states, workers, S) as (train, evaluate):
+        local = usual(lambda: clients.answer(next(calls), typical, Acknowledged(), X, C, states))
+        a_round = usual(lambda: train(next(calls), cohort, X, C)) / (1 if workers else beside)
+        test = usual(lambda: experiment.evaluate(X) if on_ray else evaluate(X))
+    judged = 0.0
+    if judges(c) and len(clients.held[typical]):
+        judged = judges(c) * usual(lambda: clients.judge(typical, X))
+    if on_ray:
+        a_round += S * (RAY_CALL + RAY_BYTE * wire(c, experiment)["a_call"])
+        judged = judged / beside + judges(c) * RAY_CALL
+    for diagnostics in experiment.diagnostics(c, states):
+        test += len(ids) * usual(functools.partial(diagnostics.gradient, typical, X))
+    in_all = c.rounds * a_round + evaluations(c) * (test + judged)
+    elsewhere = c.engine.name == "deployment" or c.engine.ray or os.environ.get("RAY_ADDRESS")
+    whole = {"a_round": None, "in_all": None} if elsewhere else {"a_round": a_round, "in_all": in_all}
+    return {"local_round": local, "evaluation": test + judged, **whole}
+
+
+def at_once(c: Config) -> int:
+    """Clients that train at the same time on this machine."""
+    if c.engine.name != "simulation":
+        return len(c.engine.devices or []) or max(1, number_of_workers(c, pick_device(c.device).type))
+    return max(1, min(c.federation.clients_per_round, cpu_count() // c.engine.cpus_per_client))
+
+
+def usual(task: Callable[[], object]) -> float:
+    """Seconds that a task takes: the median of as many times as there is time for, after one that warms up."""
+    taken: list[float] = []
+    while sum(taken) < ENOUGH:
         start = time.perf_counter()
-        experiment.clients.answer(CallId(1, r), typical, Acknowledged(), X, C, states)
+        task()
         taken.append(time.perf_counter() - start)
-    start = time.perf_counter()
-    experiment.evaluate(X)
-    test, local = time.perf_counter() - start, statistics.median(taken[1:])
-    found: Said = {"local_round": local, "evaluation": test, "a_round": None, "in_all": None}
-    if c.engine.name == "in_process" and not c.engine.stacked:
-        beside = max(1, number_of_workers(c, pick_device(c.device).type))
-        train = local * -(-experiment.plan.clients_per_round // beside)
-        found |= {"a_round": train, "in_all": c.rounds * train + -(-c.rounds // c.evaluation.every) * test / beside}
-    return found
+    return statistics.median(taken[1:] or taken)
 
 
 def choices(c: Config) -> Said:
     """What was left open (null or auto), and what it becomes."""
     lr = c.algorithm.vector_lr
-    workers = number_of_workers(c, pick_device(c.device).type) if c.engine.name == "in_process" else None
+    here = c.engine.name == "in_process"
     return {
         "algorithm.vector_lr": c.algorithm.lr if lr is None else lr,
         "algorithm.control": c.algorithm.control or "the method's own",
         "device": str(pick_device(c.device)),
-        "engine.workers": workers,
+        **({"engine.workers": number_of_workers(c, pick_device(c.device).type)} if here else {}),
         "federation.norm_bound": c.federation.norm_bound,
     }
 
@@ -179,28 +228,47 @@ def warnings(c: Config, experiment: Experiment, ids: Sequence[int], labels: NDAr
 
 def print_tables(said: Said) -> None:
     """The same for a person."""
-    p, t, n, sent = said["parameters"], said["time"], said["clients"], said["bytes"]
+    p, t, n, sent, kept = said["parameters"], said["time"], said["clients"], said["bytes"], said["memory"]
     rules: Mapping[str, str] = p["rules"]
     sizes = f"{n['smallest']} to {n['largest']} examples, median {n['median']}"
-    rows = [("clients", f"{n['n']}, {n['a_round']} a round; {sizes}")]
-    by_rule = {rule: [w for w in rules if rules[w] == rule] for rule in dict.fromkeys(rules.values())}
+    rows = [("clients", f"{n['n']}, {n['a_round']} a round; {sizes}"), ("classes of each client", bars(n))]
+    shapes = {w: f"{w} {d1}×{d2}" for w, (d1, d2) in p["matrices"].items()}
+    by_rule = {rule: [shapes.get(w, w) for w in rules if rules[w] == rule] for rule in dict.fromkeys(rules.values())}
     rows += [(f"parameters by {rule}", ", ".join(names)) for rule, names in by_rule.items()]
     rows += [("numbers in X", f"{p['d']:,}"), ("a gradient", f"{p['flop_gradient'] / 1e6:,.0f} MFLOP")]
     if p["T"] is not None:
         rows.append(("Newton-Schulz", f"{p['flop_newton_schulz'] / 1e6:,.0f} MFLOP at most, T = {p['T']}"))
     rows += [
         ("over the wire", f"{sent['a_round'] / 1e6:,.1f} MB a round, {sent['in_all'] / 1e6:,.0f} MB in all"),
-        ("clients keep", f"{said['memory']['a_client_keeps'] / 1e6:,.1f} MB each"),
+        (
+            "memory",
+            f"{kept['this_process'] / 1e6:,.0f} MB with one client at work, {kept['inputs'] / 1e6:,.0f} MB of it data",
+        ),
+        (
+            "clients keep",
+            f"{kept['a_client_keeps'] / 1e6:,.1f} MB each, {kept['all_clients_keep'] / 1e6:,.0f} MB in all",
+        ),
         ("a local round", f"{t['local_round']:.3f} s"),
         ("an evaluation", f"{t['evaluation']:.2f} s"),
     ]
-    whole = "not estimated with this engine"
+    whole = "not known: other machines train"
     if t["in_all"] is not None:
         whole = f"{timedelta(seconds=round(t['in_all']))}, {t['a_round']:.2f} s a round"
     rows.append(("the run", whole))
-    rows += [(f"left open: {key}", str(value)) for key, value in said["choices"].items()]
+    rows += [(f"left open: {key}", "none" if value is None else str(value)) for key, value in said["choices"].items()]
     rows += [("look at", warning) for warning in said["warnings"]]
     table = Table(show_header=False)
     for row in rows:
         table.add_row(*row)
     Console().print(table)
+
+
+def bars(n: Said) -> str:
+    """A line a client: its id, its examples, and a bar for each class beside the most that any client has of any."""
+    rows: Mapping[str, Sequence[int]] = n["labels"]
+    most = max(map(max, rows.values()))
+    lines = []
+    for i, row in itertools.islice(rows.items(), MOST_CLIENTS):
+        drawn = "".join(BARS[math.ceil(count / most * (len(BARS) - 1))] for count in row[:MOST_CLASSES])
+        lines.append(f"{i:>4} {sum(row):>7} {drawn}{'…' if len(row) > MOST_CLASSES else ''}")
+    return "\n".join([*lines, *(["…"] if len(rows) > MOST_CLIENTS else [])])

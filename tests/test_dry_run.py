@@ -6,8 +6,8 @@ import pytest
 from PIL import Image
 
 from fedmuon_app.config import load
-from fedmuon_app.dry_run import newton_schulz_flops, show, warnings, wire
-from fedmuon_app.engines import in_process
+from fedmuon_app.dry_run import MOST_CLASSES, MOST_CLIENTS, bars, newton_schulz_flops, show, warnings, wire
+from fedmuon_app.engines import in_process, simulation
 from fedmuon_app.errors import InputError
 from fedmuon_app.experiment import build
 from fedmuon_app.federation.loop import nonempty_clients
@@ -29,22 +29,55 @@ def test_it_says_what_the_run_then_is(tmp_path: Path, capsys: pytest.CaptureFixt
     )
     assert Image.open(tmp_path / "dry" / "labels.png").size[0] > 300
     assert not (tmp_path / "dry" / "metrics.jsonl").exists()
-    assert "61,706" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "61,706" in printed
+    assert "fc1.weight 120×400" in printed
+    assert "█" in printed
+    assert said["memory"]["this_process"] > 10 * said["memory"]["inputs"]
+
+
+JUDGED = ["dataset.client_validation=0.2", "evaluation.clients=all", "evaluation.diagnostics=64"]
 
 
 @pytest.mark.slow
-def test_the_seconds_are_those_of_the_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["engine.workers=0", "rounds=60"],
+        ["engine.workers=2", "rounds=60", *JUDGED],
+        pytest.param(["engine=simulation", "rounds=40", *JUDGED], marks=pytest.mark.long),
+    ],
+    ids=["alone", "two workers", "Ray"],
+)
+def test_the_seconds_are_those_of_the_run(words: list[str], tmp_path: Path) -> None:
     """Within a quarter, in one of eight tries: other processes of the machine may take their share of either."""
-    words = ["engine.workers=0", "rounds=60", "evaluation.every=20"]
     ratios = []
     for i in range(8):
-        show(load(words), tmp_path / f"dry{i}")
-        said = json.loads((tmp_path / f"dry{i}" / "dry_run.json").read_text())["time"]["in_all"]
-        in_process.run(load(words), tmp_path / f"run{i}")
-        ratios.append(said / json.loads((tmp_path / f"run{i}" / "result.json").read_text())["seconds"])
+        dry, run = tmp_path / f"dry{i}", tmp_path / f"run{i}"
+        c = load([*words, "evaluation.every=20", f"run_dir={run}"])
+        show(c, dry)
+        said = json.loads((dry / "dry_run.json").read_text())["time"]["in_all"]
+        simulation.run(c, run) if c.engine.name == "simulation" else in_process.run(c, run)
+        ratios.append(said / json.loads((run / "result.json").read_text())["seconds"])
         if abs(ratios[-1] - 1) < 0.25:
             return
     pytest.fail(f"estimated over true: {ratios}")
+
+
+def test_of_other_machines_no_seconds_are_said(tmp_path: Path) -> None:
+    show(load([*WORDS[1:], "engine=deployment"]), tmp_path)
+    said = json.loads((tmp_path / "dry_run.json").read_text())["time"]
+    assert said["local_round"] > 0
+    assert said["a_round"] is None
+    assert said["in_all"] is None
+
+
+def test_each_client_is_a_line_of_bars() -> None:
+    assert bars({"labels": {"0": [0, 8, 1], "12": [4, 0, 0]}}) == "   0       9  █▁\n  12       4 ▄  "
+    many = bars({"labels": {str(i): [1] * 100 for i in range(100)}}).splitlines()
+    assert len(many) == MOST_CLIENTS + 1
+    assert many[0] == "   0     100 " + "█" * MOST_CLASSES + "…"
+    assert many[-1] == "…"
 
 
 def test_the_operations_of_newton_schulz_are_those_of_its_products() -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from fedmuon_app.experiment import Experiment, build, header, keeping, pick_devi
 from fedmuon_app.federation.callbacks import Callback
 from fedmuon_app.federation.checkpoint import rounds_in, states_beside
 from fedmuon_app.federation.judging import Judge, Judged, NothingHeldError
-from fedmuon_app.federation.loop import TrainClients, nonempty_clients, run_rounds
+from fedmuon_app.federation.loop import Evaluate, TrainClients, nonempty_clients, run_rounds
 from fedmuon_app.federation.protocol import CallId, Cohort, Failure, Replies
 from fedmuon_app.federation.resident import ResidentStates
 from fedmuon_app.federation.runlog import RunLog
@@ -84,22 +84,15 @@ def train(
         told.append(resident)
     told += experiment.diagnostics(c, states)
     engine: TrainClients
+    evaluate: Evaluate
     most = len(ids) if experiment.plan.gradient_start else experiment.plan.clients_per_round
     with contextlib.ExitStack() as stack:
         if c.engine.devices:
             open_states = functools.partial(states_beside, folder, *rows[:2])
             pool = stack.enter_context(DeviceWorkers(experiment, c, open_states, most))
             engine, evaluate = pool.train, pool.evaluate
-        elif workers:  # they inherit the folder's lock: as long as one trains, no other run may go on there
-            pool = stack.enter_context(Workers(experiment, states, workers, most, c.engine.threads))
-            engine, evaluate = pool.train, pool.evaluate
         else:
-            engine = (
-                stacked(experiment, states, c.engine.stack_memory)
-                if c.engine.stacked
-                else one_by_one(experiment, states)
-            )
-            evaluate = experiment.evaluate
+            engine, evaluate = stack.enter_context(trainers(c, experiment, states, workers, most))
         if bar:  # it has a thread, which a fork would leave behind
             stack.enter_context(bar)
         model = experiment.model if c.checkpoint.best else None
@@ -107,6 +100,20 @@ def train(
         server = run_rounds(experiment.plan, ids, experiment.server, engine, evaluate, runlog, judge=judge, model=model)
         runlog.finish(experiment.model(server.X), experiment.about_model(c), experiment.more(c, server.X))
     return server
+
+
+@contextlib.contextmanager
+def trainers(
+    c: Config, experiment: Experiment, states: ClientStates, workers: int, most: int
+) -> Iterator[tuple[TrainClients, Evaluate]]:
+    """What trains the clients of a round, ``most`` of them, and what tests X: on this process's own device."""
+    if workers:  # they inherit the folder's lock: as long as one trains, no other run may go on there
+        with Workers(experiment, states, workers, most, c.engine.threads) as pool:
+            yield pool.train, pool.evaluate
+    elif c.engine.stacked:
+        yield stacked(experiment, states, c.engine.stack_memory), experiment.evaluate
+    else:
+        yield one_by_one(experiment, states), experiment.evaluate
 
 
 def check_devices(c: Config) -> None:
