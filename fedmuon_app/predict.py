@@ -60,7 +60,7 @@ class Trained:
         images = []
         for file in files:
             try:
-                image = torch.from_numpy(picture(file, max(height, width), channels)).float()
+                image = torch.tensor(picture(file, max(height, width), channels), dtype=torch.float32)
             except (ValueError, OSError) as error:
                 raise InputError(f"{file} cannot be read as a picture ({error})") from error
             images.append(nn.functional.interpolate(image[None], (height, width)) if height != width else image[None])

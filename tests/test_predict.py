@@ -78,6 +78,9 @@ def test_the_commands(run: Path, pictures: list[Path], capsys: pytest.CaptureFix
 def test_a_picture_of_another_size_and_kind_is_fitted(run: Path, tmp_path: Path) -> None:
     Image.fromarray(np.full((90, 60, 3), 200, np.uint8)).save(tmp_path / "large.jpg")
     assert trained(run).probabilities([tmp_path / "large.jpg"]).shape == (1, 10)
+    words = ["predict", str(run), str(tmp_path / "large.jpg")]
+    done = subprocess.run([sys.executable, "-m", "fedmuon_app", *words], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
 
 
 def test_what_cannot_be_used_is_named(run: Path, tmp_path: Path) -> None:

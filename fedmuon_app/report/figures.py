@@ -5,12 +5,19 @@ from collections.abc import Collection, Sequence
 from matplotlib.figure import Figure
 
 from fedmuon_app.report.budgets import BUDGETS, budgets
+from fedmuon_app.report.confusion import CONFUSION, confusions
 from fedmuon_app.report.figure import KINDS, Kind, draw, drawable
 from fedmuon_app.report.labels import HEAT_MAP, heat_maps
 from fedmuon_app.report.runs import Series
 from fedmuon_app.report.strip import SERVED, STRIP, served, strip
 
-WHOLE = {BUDGETS: budgets, SERVED: served, STRIP: strip, HEAT_MAP: heat_maps}  # each is made by a function of its own
+WHOLE = {
+    BUDGETS: budgets,
+    SERVED: served,
+    STRIP: strip,
+    CONFUSION: confusions,
+    HEAT_MAP: heat_maps,
+}  # each is made by a function of its own
 NAMES = tuple(kind.name for kind in (*KINDS, *WHOLE))
 
 

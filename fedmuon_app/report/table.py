@@ -14,6 +14,7 @@ from fedmuon_app.config import load
 from fedmuon_app.errors import InputError
 from fedmuon_app.federation.diagnostics import MEASURES
 from fedmuon_app.federation.judging import SPREAD
+from fedmuon_app.report.confusion import counted
 from fedmuon_app.report.runs import LAST, Run, Series, in_words, short
 
 LEVELS = (0.80, 0.85, 0.88, 0.90)
@@ -170,11 +171,8 @@ def recall(experiments: Sequence[Series]) -> Table:
     """Of each class what share is recognised, and what it is taken for otherwise."""
     rows = []
     for e in experiments:
-        found = [run.result["confusion"] for run in e.runs if run.result.get("confusion")]
-        if not found:
-            continue
-        counts = np.sum([one["counts"] for one in found], axis=0)
-        for k, name in enumerate(classes := found[0]["classes"]):
+        classes, counts = counted(e) or ([], np.zeros((0, 0), np.int64))
+        for k, name in enumerate(classes):
             wrong = np.where(np.arange(len(classes)) == k, 0, counts[k])
             share, other = counts[k][k] / max(1, counts[k].sum()), classes[int(wrong.argmax())] if wrong.any() else ""
             rows.append(Row([e.panel, e.name, e.settings, name, f"{share:.3f}", other], e.runs))

@@ -70,10 +70,11 @@ def html(folders: Sequence[Path], methods: Callable[[Sequence[Run]], list[Run]])
     if not runs:
         return f'<!doctype html><meta http-equiv="refresh" content="{REFRESH}"><p>No run has an evaluation yet.</p>'
     found = experiments(runs)
+    how_far = going(found, sweeps(folders, runs))  # before figures take their time: runs end meanwhile
     svgs = {kind: png_and_svg(figure)[1] for kind, figure in figures(found).items()}
     return page(
         found,
-        [going(found, sweeps(folders, runs)), *tables(found)],
+        [how_far, *tables(found)],
         svgs,
         folders[0].absolute(),
         datetime.now(),
