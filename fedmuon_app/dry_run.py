@@ -90,9 +90,10 @@ def parameters(c: Config, experiment: Experiment) -> Said:
     batch = experiment.clients.minibatches(largest(experiment), 0, 1)[0]
     with FlopCounterMode(display=False) as counter:
         experiment.clients.objective.gradient(experiment.server.X, batch)
-    shapes = {w: [shape[0], shape[1:].numel()] for w, shape in layout.matrices.items()}
+    stacked = {w: layout.stacked.get(w, 1) for w in layout.matrices}  # an attention's three are one parameter
+    shapes = {w: [k, layout.matrices[w][0] // k, layout.matrices[w][1:].numel()] for w, k in stacked.items()}
     T = rule.T if isinstance(rule, Muon) and rule.norm == "spectral" else None
-    orthogonal = sum(newton_schulz_flops(d1, d2, T or 0) for d1, d2 in shapes.values())
+    orthogonal = sum(k * newton_schulz_flops(d1, d2, T or 0) for k, d1, d2 in shapes.values())
     return {"d": len(layout), "rules": rules, "matrices": shapes, "T": T,
             "flop_newton_schulz": orthogonal, "flop_gradient": counter.get_total_flops()}  # fmt: skip
 
@@ -231,8 +232,9 @@ def print_tables(said: Said) -> None:
     p, t, n, sent, kept = said["parameters"], said["time"], said["clients"], said["bytes"], said["memory"]
     rules: Mapping[str, str] = p["rules"]
     sizes = f"{n['smallest']} to {n['largest']} examples, median {n['median']}"
-    rows = [("clients", f"{n['n']}, {n['a_round']} a round; {sizes}"), ("classes of each client", bars(n))]
-    shapes = {w: f"{w} {d1}×{d2}" for w, (d1, d2) in p["matrices"].items()}
+    rows = [("clients", f"{n['n']}, {n['a_round']} a round; {sizes}")]
+    rows += [("classes of each client", bars(n))] if len(n["classes"]) > 1 else []
+    shapes = {w: f"{w} {f'{k} of ' if k > 1 else ''}{d1}×{d2}" for w, (k, d1, d2) in p["matrices"].items()}
     by_rule = {rule: [shapes.get(w, w) for w in rules if rules[w] == rule] for rule in dict.fromkeys(rules.values())}
     rows += [(f"parameters by {rule}", ", ".join(names)) for rule, names in by_rule.items()]
     rows += [("numbers in X", f"{p['d']:,}"), ("a gradient", f"{p['flop_gradient'] / 1e6:,.0f} MFLOP")]
@@ -240,10 +242,8 @@ def print_tables(said: Said) -> None:
         rows.append(("Newton-Schulz", f"{p['flop_newton_schulz'] / 1e6:,.0f} MFLOP at most, T = {p['T']}"))
     rows += [
         ("over the wire", f"{sent['a_round'] / 1e6:,.1f} MB a round, {sent['in_all'] / 1e6:,.0f} MB in all"),
-        (
-            "memory",
-            f"{kept['this_process'] / 1e6:,.0f} MB with one client at work, {kept['inputs'] / 1e6:,.0f} MB of it data",
-        ),
+        ("memory", f"{kept['this_process'] / 1e6:,.0f} MB with one client at work"),
+        ("of it data", f"{kept['inputs'] / 1e6:,.1f} MB"),
         (
             "clients keep",
             f"{kept['a_client_keeps'] / 1e6:,.1f} MB each, {kept['all_clients_keep'] / 1e6:,.0f} MB in all",
