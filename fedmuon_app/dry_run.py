@@ -36,10 +36,7 @@ from fedmuon_app.report.labels import heat_map
 
 REPORT, HEAT_MAP = "dry_run.json", "labels.png"
 ENOUGH = 1.0  # seconds that one thing is timed for
-RAY_CALL, RAY_BYTE = (
-    6e-3,
-    0.3e-9,
-)  # seconds of the whole machine that a call on Ray costs, and a byte of its answer (docs/performance.md)
+RAY_CALL, RAY_BYTE = 6e-3, 0.3e-9  # seconds of a round for a call on Ray, and for a byte of its answer
 BARS = " ▁▂▃▄▅▆▇█"
 MOST_CLIENTS, MOST_CLASSES = 32, 60  # that are printed
 SANE = {"muon": (1e-4, 0.05), "adam": (1e-5, 0.05), "sgd": (1e-3, 3.0)}  # step sizes that results/ has seen train
@@ -55,7 +52,7 @@ def show(c: Config, folder: Path) -> None:
     """
     if c.partition.name == OWN:
         raise InputError("dry_run = true: with partition = own the data is at the nodes, unknown here")
-    experiment = build(c, threads=1)  # before workers are forked, as engines/in_process.py has it
+    experiment = build(c, threads=1 if forked(c) else None)  # as engines/in_process.py has it
     ids = nonempty_clients(experiment.sizes(), experiment.plan.clients_per_round)
     labels = experiment.labels()
     said = {
@@ -157,26 +154,26 @@ def seconds(c: Config, experiment: Experiment, ids: Sequence[int]) -> Said:
     """
     clients, X, C, S = experiment.clients, experiment.server.X, experiment.server.C, experiment.plan.clients_per_round
     states = unnamed_states(len(clients.parts), clients.initial_state(), clients.objective.device)
-    sized, calls = sorted(ids, key=lambda i: len(clients.parts[i])), (CallId(1, r) for r in itertools.count(1))
+    sized = sorted(ids, key=lambda i: len(clients.parts[i]))
     typical, cohort = sized[len(sized) // 2], dict.fromkeys(sized[:: len(sized) // S][:S], Acknowledged())
-    beside, on_ray = at_once(c), c.engine.name == "simulation"
-    workers = 0 if beside == 1 or c.engine.devices or clients.objective.device.type != "cpu" else beside
-    with trainers(c, experiment, states, workers, S) as (train, evaluate):
+    calls = (CallId(1, r) for r in itertools.count(1))
+    with trainers(c, experiment, states, forked(c), S) as (train, evaluate):
         local = usual(lambda: clients.answer(next(calls), typical, Acknowledged(), X, C, states))
-        a_round = usual(lambda: train(next(calls), cohort, X, C)) / (1 if workers else beside)
-        test = usual(lambda: experiment.evaluate(X) if on_ray else evaluate(X))
+        a_round = usual(lambda: train(next(calls), cohort, X, C)) / (1 if forked(c) else at_once(c))
+        evaluation = usual(lambda: evaluate(X))
     judged = 0.0
     if judges(c) and len(clients.held[typical]):
         judged = judges(c) * usual(lambda: clients.judge(typical, X))
-    if on_ray:
+    if c.engine.name == "simulation":  # the server's process tests X, and the clients judge it where they train
         a_round += S * (RAY_CALL + RAY_BYTE * wire(c, experiment)["a_call"])
-        judged = judged / beside + judges(c) * RAY_CALL
-    for diagnostics in experiment.diagnostics(c, states):
-        test += len(ids) * usual(functools.partial(diagnostics.gradient, typical, X))
-    in_all = c.rounds * a_round + evaluations(c) * (test + judged)
+        evaluation = usual(lambda: experiment.evaluate(X))
+        judged = judged / at_once(c) + judges(c) * RAY_CALL
+    asked = experiment.diagnostics(c, states)
+    evaluation += judged + sum(len(ids) * usual(functools.partial(one.gradient, typical, X)) for one in asked)
     elsewhere = c.engine.name == "deployment" or c.engine.ray or os.environ.get("RAY_ADDRESS")
+    in_all = c.rounds * a_round + evaluations(c) * evaluation
     whole = {"a_round": None, "in_all": None} if elsewhere else {"a_round": a_round, "in_all": in_all}
-    return {"local_round": local, "evaluation": test + judged, **whole}
+    return {"local_round": local, "evaluation": evaluation, **whole}
 
 
 def at_once(c: Config) -> int:
@@ -184,6 +181,12 @@ def at_once(c: Config) -> int:
     if c.engine.name != "simulation":
         return len(c.engine.devices or []) or max(1, number_of_workers(c, pick_device(c.device).type))
     return max(1, min(c.federation.clients_per_round, cpu_count() // c.engine.cpus_per_client))
+
+
+def forked(c: Config) -> int:
+    """Worker processes that stand for those of the engine; 0 where this one does."""
+    can = sys.platform == "linux" and pick_device(c.device).type == "cpu" and not c.engine.devices
+    return at_once(c) if can and at_once(c) > 1 else 0
 
 
 def usual(task: Callable[[], object]) -> float:

@@ -23,9 +23,9 @@ from fedmuon_app.errors import InputError
 from fedmuon_app.federation.callbacks import Callback, tracker
 from fedmuon_app.federation.checkpoint import config_of
 from fedmuon_app.federation.clients import Clients
-from fedmuon_app.federation.diagnostics import Diagnostics
+from fedmuon_app.federation.diagnostics import MEASURES, Diagnostics
 from fedmuon_app.federation.folder import CHECKPOINT, LABELS, finished
-from fedmuon_app.federation.judging import hold_out
+from fedmuon_app.federation.judging import hold_out, spread_keys
 from fedmuon_app.federation.loop import Plan
 from fedmuon_app.federation.runlog import CheckpointOptions
 from fedmuon_app.federation.states import ClientStates
@@ -192,12 +192,14 @@ def _plan(c: Config, task: Task) -> Plan:
 
 
 def refuse_metric(c: Config, there: Sequence[str]) -> None:
-    """Refuse to stop by what the task does not measure.
+    """Refuse to stop by what is not measured in this run.
 
     Raises:
         InputError: ``stop`` names it.
     """
     names = [*(f"test_{name}" for name in there), "train_loss"]
+    names += spread_keys(names[0]) if c.evaluation.clients != "none" else []
+    names += MEASURES if c.evaluation.diagnostics is not None else []
     for key, name in (("stop.metric", c.stop.metric), ("stop.accuracy", "test_accuracy" if c.stop.accuracy else None)):
         if name is not None and name not in names:
             raise InputError(f"{key} = {getattr(c.stop, key[5:])}: must be among {', '.join(names)}")

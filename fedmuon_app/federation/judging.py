@@ -70,21 +70,19 @@ SPREAD = {
 """What of it is drawn and tabled: keys in a line of metrics.jsonl, and what they are."""
 
 
+def spread_keys(metric: str) -> list[str]:
+    """What :func:`spread` finds, by name, but for the number of clients."""
+    name = f"client_{metric.removeprefix('test_')}"
+    return [name, "client_loss", *(f"{name}_{part}" for part in ("mean", "std", "worst", "p10", "p90"))]
+
+
 def spread(found: Mapping[int, Judged], metric: str) -> dict[str, float]:
     """How well X does over the clients, for a line of metrics.jsonl; the mean weighs examples alike, then clients."""
     if not found:
         return {"clients_judged": 0}
     rows = np.array([(one.value, one.loss, one.examples) for one in found.values()], dtype=float)
     value, loss, weight = rows.T
-    low, high = np.percentile(value, [10, 90])
-    name = f"client_{metric.removeprefix('test_')}"
-    return {
-        "clients_judged": len(found),
-        name: float(np.average(value, weights=weight)),
-        "client_loss": float(np.average(loss, weights=weight)),
-        f"{name}_mean": float(value.mean()),
-        f"{name}_std": float(value.std()),
-        f"{name}_worst": float((sign(metric) * value).min() * sign(metric)),
-        f"{name}_p10": float(low),
-        f"{name}_p90": float(high),
-    }
+    means = [np.average(value, weights=weight), np.average(loss, weights=weight), value.mean(), value.std()]
+    worst = (sign(metric) * value).min() * sign(metric)
+    measured = map(float, [*means, worst, *np.percentile(value, [10, 90])])
+    return {"clients_judged": len(found), **dict(zip(spread_keys(metric), measured, strict=True))}

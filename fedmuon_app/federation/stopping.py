@@ -5,10 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+SMALL = ("loss", "norm", "perplexity", "error", "mae", "std", "drift", "bias")  # what is better when it is small
+
 
 def sign(metric: str) -> int:
     """What a key of metrics.jsonl is multiplied by to be larger when it is better: -1 of a loss or the like, else 1."""
-    return -1 if any(word in metric for word in ("loss", "norm", "perplexity", "error", "mae")) else 1
+    return -1 if any(word in metric for word in SMALL) else 1
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import pytest
 
 from fedmuon_app.config import load
 from fedmuon_app.engines import in_process
+from fedmuon_app.errors import InputError
+from fedmuon_app.experiment import build
 from fedmuon_app.federation.stopping import Stopping
 
 WORDS = ["evaluation.every=1", "engine.workers=0", "algorithm.lr=0.01", "checkpoint.every=3"]
@@ -73,3 +75,23 @@ def test_the_same_command_again_trains_nothing(tmp_path: Path) -> None:
     before = (tmp_path / "metrics.jsonl").stat()
     assert train(c, tmp_path) == first
     assert (tmp_path / "metrics.jsonl").stat() == before
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "measured"),
+    [
+        ("client_accuracy_worst", 0.2, ["dataset.client_validation=0.2", "evaluation.clients=all"]),
+        ("client_accuracy_std", 0.3, ["dataset.client_validation=0.2", "evaluation.clients=all"]),
+        ("control_error", 2.0, ["evaluation.diagnostics=32"]),
+    ],
+)
+def test_a_run_may_end_by_whatever_it_measures(metric: str, value: float, measured: list[str], tmp_path: Path) -> None:
+    words = [*WORDS, "rounds=40", f"stop.metric={metric}", f"stop.value={value}"]
+    with pytest.raises(InputError, match=f"stop.metric = {metric}: must be among test_accuracy, test_loss, train_loss"):
+        build(load(words))
+    in_process.run(load([*words, *measured]), tmp_path)
+    assert f"has reached stop.value = {value:g}" in json.loads((tmp_path / "result.json").read_text())["stopped"]
+    *before, last = (json.loads(line)[metric] for line in (tmp_path / "metrics.jsonl").read_text().splitlines())
+    side = 1 if metric.endswith("worst") else -1
+    assert side * last >= side * value
+    assert all(side * x < side * value for x in before)
