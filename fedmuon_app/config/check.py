@@ -133,6 +133,13 @@ def _stop(s: Stop) -> list[Rule]:
         ("stop.value", s.value, s.value is None or math.isfinite(s.value), "must be a number, or null"),
         ("stop.patience", s.patience, s.patience is None or s.patience >= 1, UNIT + ", or null"),
         ("stop.delta", s.delta, 0 <= s.delta < math.inf, "must not be negative"),
+        ("stop.delta", s.delta, s.delta == 0 or s.patience is not None, "must be 0 where stop.patience is null"),
+        (
+            "stop.metric",
+            s.metric,
+            s.metric is None or s.value is not None or s.patience is not None,
+            "must be null where stop.value and stop.patience are",
+        ),
         ("stop.seconds", s.seconds, s.seconds is None or _above_0(s.seconds), POSITIVE + " or null"),
         ("stop.bytes", s.bytes, s.bytes is None or _above_0(s.bytes), POSITIVE + " or null"),
     ]

@@ -35,10 +35,10 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0, help="of --watch (default: a free one)")
     tolerate()
     args = parser.parse_args()
-    if args.watch:
-        serve(args.folders, args.port, lambda runs: of_methods(runs, args.methods))
-        return
     try:
+        if args.watch:
+            serve(args.folders, args.port, lambda runs: of_methods(runs, args.methods))
+            return
         runs = chosen(read_runs(args.folders), args.methods)
         check_metric(args.metric)
     except InputError as error:

@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from threading import Lock
 
+from fedmuon_app.errors import InputError
 from fedmuon_app.federation.folder import FAILED, LOCK, METRICS, RESULT, SWEEP, sweep_of
 from fedmuon_app.report.figure import png_and_svg
 from fedmuon_app.report.figures import figures
@@ -25,7 +26,11 @@ def serve(folders: Sequence[Path], port: int, methods: Callable[[Sequence[Run]],
         folders: as of the report.
         port: 0: a free one.
         methods: chooses among the runs.
+
+    Raises:
+        InputError: a folder is not there, or the port cannot be had.
     """
+    read_runs(folders, going=True)  # a folder that is not there is said here
     lock, seen, last = Lock(), "", ""
 
     class Handler(BaseHTTPRequestHandler):
@@ -49,7 +54,11 @@ def serve(folders: Sequence[Path], port: int, methods: Callable[[Sequence[Run]],
         def log_message(self, format: str, *args: object) -> None:
             """Not every look."""
 
-    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    except (OSError, OverflowError) as error:
+        raise InputError(f"--port {port}: cannot be had on 127.0.0.1 ({error})") from error
+    with server:
         place, shown = f"http://127.0.0.1:{server.server_address[1]}/", ", ".join(map(str, folders))
         print(f"{place} shows {shown}; Ctrl-C ends", flush=True)
         try:

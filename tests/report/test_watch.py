@@ -1,4 +1,5 @@
 import json
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -90,3 +91,20 @@ def test_it_is_served_on_this_machine_alone(served: str) -> None:
         assert "going on" in answer.read().decode()
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(served + "etc/passwd")
+
+
+@pytest.mark.parametrize("port", ["99999", "taken"])
+def test_a_port_that_cannot_be_had_is_one_sentence(port: str, sweep: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1]) if port == "taken" else port
+        command = [str(Path(sys.executable).with_name("fedmuon-report")), "--watch", str(sweep), "--port", port]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"fedmuon-report: --port {port}: cannot be had on 127.0.0.1 (")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).with_name("fedmuon-report")), "--watch", str(tmp_path / "nix")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, "nix is not a folder" in done.stderr) == (2, True)
