@@ -44,6 +44,7 @@ def test_a_run_leaves_no_trace_of_having_gone_on(tmp_path: Path) -> None:
 def test_the_page_shows_what_goes_on_beside_what_is_complete(sweep: Path) -> None:
     page = html([sweep], list)
     assert '<meta http-equiv="refresh" content="10">' in page
+    assert 'sessionStorage.getItem("figure")' in page  # what was chosen outlives the page's next look
     assert "1 of 2 runs are going on" in page
     assert "2 of 4" in page
     assert [run.folder.name for run in read_runs([sweep])] == ["fedavg"]
