@@ -5,9 +5,11 @@ import sys
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from fedmuon_app.flower.vce import use_all_actors
 from fedmuon_app.flower.worker import NoWorkerError, ask
 
 app = ClientApp()
+use_all_actors()
 
 
 @app.query()

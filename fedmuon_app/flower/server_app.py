@@ -22,10 +22,10 @@ from fedmuon_app.federation.callbacks import Callback
 from fedmuon_app.federation.folder import CLIENTS
 from fedmuon_app.federation.jsonl import dumped
 from fedmuon_app.federation.runlog import RunLog
-from fedmuon_app.flower.prompt import make_prompt
 from fedmuon_app.flower.records import to_record
 from fedmuon_app.flower.runs import configuration, shared_states, simulated_states
 from fedmuon_app.flower.strategy import FedMuonStrategy
+from fedmuon_app.flower.vce import make_prompt
 
 log = logging.getLogger("fedmuon")
 

@@ -1,5 +1,7 @@
-"""Flower's own thread, which hands messages to simulated nodes, beside a grid that was made prompt."""
+"""Flower's own thread, which hands messages to simulated nodes, beside a grid that was made prompt; and its pool."""
 
+import subprocess
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -11,9 +13,10 @@ import pytest
 from flwr.server.superlink.fleet.vce.vce_api import add_messages_to_queue
 from flwr.superlink.grid.inmemory_grid import InMemoryGrid
 
-from fedmuon_app.flower.prompt import make_prompt
+from fedmuon_app.flower.vce import VCE, make_prompt
 
 NODES = {11: 0, 22: 1, 33: 2}
+MANY = 100  # threads; Python's pool has 32 at most
 SOON = 20.0  # seconds: far more than is needed
 
 
@@ -47,7 +50,7 @@ def post() -> Post:
 @pytest.fixture
 def handed(post: Post, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue[str]]:
     """What Flower's thread hands on, while a look is held back for as long as the test takes."""
-    monkeypatch.setattr("fedmuon_app.flower.prompt.LONGEST", SOON)
+    monkeypatch.setattr("fedmuon_app.flower.vce.LONGEST", SOON)
     queue: Queue[str] = Queue()
     stop = threading.Event()
     thread = threading.Thread(target=add_messages_to_queue, args=(post.state, queue, NODES, stop))
@@ -77,7 +80,7 @@ def test_nobody_looks_while_there_is_nothing(post: Post, handed: Queue[str]) -> 
 
 def test_a_look_is_not_held_back_for_ever(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
     """Flower's thread sees between looks whether the run has ended."""
-    monkeypatch.setattr("fedmuon_app.flower.prompt.LONGEST", 0.05)
+    monkeypatch.setattr("fedmuon_app.flower.vce.LONGEST", 0.05)
     stop, begun = threading.Event(), post.looks
     thread = threading.Thread(target=add_messages_to_queue, args=(post.state, Queue(), NODES, stop))
     thread.start()
@@ -86,3 +89,21 @@ def test_a_look_is_not_held_back_for_ever(post: Post, monkeypatch: pytest.Monkey
     thread.join(SOON)
     assert not thread.is_alive()
     assert post.looks > begun + 1
+
+
+def test_as_many_calls_are_under_way_as_there_are_actors() -> None:
+    """In a process that is Flower's engine, which loads the ClientApp before it makes its pool of threads."""
+    code = f"""
+import threading
+from {VCE} import run_api
+import fedmuon_app.flower.client_app
+together = threading.Barrier({MANY}, timeout={SOON})
+with run_api.__globals__["ThreadPoolExecutor"]() as pool:
+    assert len(list(pool.map(lambda _: together.wait(), range({MANY})))) == {MANY}
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_another_process_does_not_load_the_engine() -> None:
+    code = f"import sys, fedmuon_app.flower.client_app; assert {VCE!r} not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
