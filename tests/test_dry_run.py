@@ -44,7 +44,7 @@ JUDGED = ["dataset.client_validation=0.2", "evaluation.clients=all", "evaluation
     "words",
     [
         ["engine.workers=0", "rounds=60"],
-        ["engine.workers=2", "rounds=60", *JUDGED],
+        ["engine.workers=2", "rounds=40", *JUDGED],
         pytest.param(["engine=simulation", "rounds=40", *JUDGED], marks=pytest.mark.long),
     ],
     ids=["alone", "two workers", "Ray"],
