@@ -29,6 +29,7 @@ from fedmuon_app.disk import write_whole
 from fedmuon_app.engines.in_process import number_of_workers, trainers
 from fedmuon_app.errors import InputError
 from fedmuon_app.experiment import Experiment, build, pick_device
+from fedmuon_app.federation.judging import judges
 from fedmuon_app.federation.loop import nonempty_clients
 from fedmuon_app.federation.protocol import Acknowledged, CallId
 from fedmuon_app.federation.states import MappedStates, unnamed_states
@@ -111,14 +112,13 @@ def wire(c: Config, experiment: Experiment) -> Said:
     size = sum(x.numel() * x.element_size() for x in (experiment.server.X, experiment.server.C))
     one = 2 * size * experiment.plan.clients_per_round
     start = 2 * size * c.federation.num_clients if experiment.plan.gradient_start else 0
-    extra = judges(c) * evaluations(c) * experiment.server.X.numel() * experiment.server.X.element_size()
+    extra = judging(c) * evaluations(c) * experiment.server.X.numel() * experiment.server.X.element_size()
     return {"a_call": size, "a_round": one, "in_all": one * c.rounds + start + extra}
 
 
-def judges(c: Config) -> int:
+def judging(c: Config) -> int:
     """Clients that judge X at each evaluation."""
-    how = c.evaluation.clients
-    return int(how) if how.isdecimal() else {"none": 0, "all": c.federation.num_clients}[how]
+    return len(judges(c.seed, 0, range(c.federation.num_clients), c.evaluation.clients))
 
 
 def evaluations(c: Config) -> int:
@@ -157,23 +157,31 @@ def seconds(c: Config, experiment: Experiment, ids: Sequence[int]) -> Said:
     sized = sorted(ids, key=lambda i: len(clients.parts[i]))
     typical, cohort = sized[len(sized) // 2], dict.fromkeys(sized[:: len(sized) // S][:S], Acknowledged())
     calls = (CallId(1, r) for r in itertools.count(1))
-    with trainers(c, experiment, states, forked(c), S) as (train, evaluate):
+    on_ray, beside, workers = c.engine.name == "simulation", at_once(c), forked(c)
+    with trainers(c, experiment, states, workers, S) as (train, evaluate):
         local = usual(lambda: clients.answer(next(calls), typical, Acknowledged(), X, C, states))
-        a_round = usual(lambda: train(next(calls), cohort, X, C)) / (1 if forked(c) else at_once(c))
-        evaluation = usual(lambda: evaluate(X))
+        a_round = None if trains_elsewhere(c) else usual(lambda: train(next(calls), cohort, X, C))
+        test = experiment.evaluate if on_ray else evaluate  # on Ray in the server's process
+        evaluation = usual(lambda: test(X))
     judged = 0.0
-    if judges(c) and len(clients.held[typical]):
-        judged = judges(c) * usual(lambda: clients.judge(typical, X))
-    if c.engine.name == "simulation":  # the server's process tests X, and the clients judge it where they train
-        a_round += S * (RAY_CALL + RAY_BYTE * wire(c, experiment)["a_call"])
-        evaluation = usual(lambda: experiment.evaluate(X))
-        judged = judged / at_once(c) + judges(c) * RAY_CALL
+    if judging(c) and len(clients.held[typical]):
+        judged = judging(c) * usual(lambda: clients.judge(typical, X))
+    if on_ray:
+        judged = judged / beside + judging(c) * RAY_CALL
     asked = experiment.diagnostics(c, states)
     evaluation += judged + sum(len(ids) * usual(functools.partial(one.gradient, typical, X)) for one in asked)
-    elsewhere = c.engine.name == "deployment" or c.engine.ray or os.environ.get("RAY_ADDRESS")
-    in_all = c.rounds * a_round + evaluations(c) * evaluation
-    whole = {"a_round": None, "in_all": None} if elsewhere else {"a_round": a_round, "in_all": in_all}
-    return {"local_round": local, "evaluation": evaluation, **whole}
+    in_all = None
+    if a_round is not None:
+        a_round /= 1 if workers else beside
+        a_round += S * (RAY_CALL + RAY_BYTE * wire(c, experiment)["a_call"]) if on_ray else 0
+        in_all = c.rounds * a_round + evaluations(c) * evaluation
+    return {"local_round": local, "evaluation": evaluation, "a_round": a_round, "in_all": in_all}
+
+
+def trains_elsewhere(c: Config) -> bool:
+    """Whether clients train on machines that are not this one."""
+    has_cluster = bool(c.engine.ray or os.environ.get("RAY_ADDRESS"))
+    return c.engine.name == "deployment" or (c.engine.name == "simulation" and has_cluster)
 
 
 def at_once(c: Config) -> int:

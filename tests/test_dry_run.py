@@ -72,6 +72,14 @@ def test_of_other_machines_no_seconds_are_said(tmp_path: Path) -> None:
     assert said["in_all"] is None
 
 
+def test_a_cluster_that_is_not_used_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    for engine, known in ("in_process", True), ("simulation", False):
+        show(load(["rounds=12", f"engine={engine}"]), tmp_path / engine)
+        said = json.loads((tmp_path / engine / "dry_run.json").read_text())["time"]
+        assert (said["in_all"] is not None) == known
+
+
 def test_each_client_is_a_line_of_bars() -> None:
     assert bars({"labels": {"0": [0, 8, 1], "12": [4, 0, 0]}}) == "   0       9  █▁\n  12       4 ▄  "
     many = bars({"labels": {str(i): [1] * 100 for i in range(100)}}).splitlines()

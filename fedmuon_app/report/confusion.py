@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fedmuon_app.report.figure import Kind
+from fedmuon_app.report.labels import name_across
 from fedmuon_app.report.runs import Series
 
 CONFUSION = Kind("confusion", "what it is taken for", "share of each class", lambda run, line: None)
@@ -34,7 +35,7 @@ def confusions(experiments: Sequence[Series]) -> Figure | None:
     for (e, (classes, counts)), ax in zip(known, panels, strict=False):
         shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
         image = ax.imshow(shares, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
-        ax.set_xticks(range(len(classes)), classes, rotation=90 if max(map(len, classes)) > 2 else 0)
+        name_across(ax, classes)
         ax.set_yticks(range(len(classes)), classes)
         ax.set_title(" ".join(filter(None, (e.name, e.settings))) + f"\n{e.panel}", fontsize="medium")
         ax.set(xlabel="taken for", ylabel="class")

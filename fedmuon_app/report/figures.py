@@ -11,13 +11,8 @@ from fedmuon_app.report.labels import HEAT_MAP, heat_maps
 from fedmuon_app.report.runs import Series
 from fedmuon_app.report.strip import SERVED, STRIP, served, strip
 
-WHOLE = {
-    BUDGETS: budgets,
-    SERVED: served,
-    STRIP: strip,
-    CONFUSION: confusions,
-    HEAT_MAP: heat_maps,
-}  # each is made by a function of its own
+# each is made by a function of its own
+WHOLE = {BUDGETS: budgets, SERVED: served, STRIP: strip, CONFUSION: confusions, HEAT_MAP: heat_maps}
 NAMES = tuple(kind.name for kind in (*KINDS, *WHOLE))
 
 

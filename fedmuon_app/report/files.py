@@ -4,7 +4,7 @@ import csv
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,18 @@ CURVES, ARCHIVE = "curves.csv", "runs.json"
 Tree = dict[str, Any]
 
 
-def read_runs(folders: Iterable[Path], going: bool = False) -> list[Run]:
+def refuse_missing(folders: Collection[Path]) -> None:
+    """Refuse folders that are not there.
+
+    Raises:
+        InputError: names the first.
+    """
+    for folder in folders:
+        if not folder.is_dir():
+            raise InputError(f"{folder} is not a folder: name run folders, or folders above them")
+
+
+def read_runs(folders: Collection[Path], going: bool = False) -> list[Run]:
     """All runs in ``folders`` and below that have completed or failed, and all runs archived there, each once.
 
     Args:
@@ -29,10 +40,9 @@ def read_runs(folders: Iterable[Path], going: bool = False) -> list[Run]:
     Raises:
         InputError: a folder is not there, or no run has completed in any.
     """
+    refuse_missing(folders)
     found: dict[Path, Run] = {}
     for folder in folders:
-        if not folder.is_dir():
-            raise InputError(f"{folder} is not a folder: name run folders, or folders above them")
         for place in sorted({file.parent for name in (RESULT, FAILED) for file in folder.resolve().rglob(name)}):
             found[place] = _run(place)
         for file in sorted(folder.resolve().rglob(ARCHIVE)):

@@ -43,9 +43,14 @@ def heat_maps(experiments: Sequence[Series]) -> Figure | None:
     return figure
 
 
+def name_across(axes: Axes, classes: Sequence[str]) -> None:
+    """Name the columns, upright where the names are long."""
+    axes.set_xticks(range(len(classes)), list(classes), rotation=90 if max(map(len, classes)) > 2 else 0)
+
+
 def _draw(figure: Figure, axes: Axes, labels: NDArray[np.int64], classes: Sequence[str], ids: Sequence[int]) -> None:
     image = axes.imshow(labels, aspect="auto", cmap="Blues", interpolation="nearest")
-    axes.set_xticks(range(len(classes)), list(classes), rotation=90 if max(map(len, classes)) > 2 else 0)
+    name_across(axes, classes)
     step = -(-len(ids) // MOST_ROWS)
     axes.set_yticks(range(0, len(ids), step), [str(i) for i in ids[::step]])
     axes.set(xlabel="class", ylabel="client")

@@ -171,7 +171,10 @@ def recall(experiments: Sequence[Series]) -> Table:
     """Of each class what share is recognised, and what it is taken for otherwise."""
     rows = []
     for e in experiments:
-        classes, counts = counted(e) or ([], np.zeros((0, 0), np.int64))
+        found = counted(e)
+        if found is None:
+            continue
+        classes, counts = found
         for k, name in enumerate(classes):
             wrong = np.where(np.arange(len(classes)) == k, 0, counts[k])
             share, other = counts[k][k] / max(1, counts[k].sum()), classes[int(wrong.argmax())] if wrong.any() else ""

@@ -11,7 +11,7 @@ from fedmuon_app.errors import InputError
 from fedmuon_app.federation.folder import FAILED, LOCK, METRICS, RESULT, SWEEP, sweep_of
 from fedmuon_app.report.figure import png_and_svg
 from fedmuon_app.report.figures import figures
-from fedmuon_app.report.files import read_runs
+from fedmuon_app.report.files import read_runs, refuse_missing
 from fedmuon_app.report.page import page
 from fedmuon_app.report.runs import Run, Series, experiments
 from fedmuon_app.report.table import Row, Table, tables
@@ -30,7 +30,7 @@ def serve(folders: Sequence[Path], port: int, methods: Callable[[Sequence[Run]],
     Raises:
         InputError: a folder is not there, or the port cannot be had.
     """
-    read_runs(folders, going=True)  # a folder that is not there is said here
+    refuse_missing(folders)
     lock, seen, last = Lock(), "", ""
 
     class Handler(BaseHTTPRequestHandler):
